@@ -1,7 +1,7 @@
 # Doppel. `make demo` and `make test` set everything up themselves.
 
 DOPPEL := target/release/doppel
-PYTEST := python3 -m pytest -q
+PYTEST := scripts/pytest -q
 SDK_PYTEST := target/sdk-venv/bin/python -m pytest -q
 # Where the tests keep their images, away from those of this host's user.
 TEST_STORE := $(or $(DOPPEL_TEST_STORE),/var/lib/doppel-tests)
@@ -127,6 +127,9 @@ soak: test-images
 	DOPPEL_KEEPER_KILLS=200 DOPPEL_KEPT_DOMAINS=50 $(PYTEST) tests/supervisor/test_keeper_kills.py tests/supervisor/test_exec_kills.py \
 	    tests/supervisor/test_networked_kills.py
 	DOPPEL_CONNECTIONS=10000 $(PYTEST) tests/domain/test_network_programs.py -k many_connections
+	DOPPEL_DATABASE_KILLS=200 $(PYTEST) tests/supervisor/test_kept_databases.py
+	DOPPEL_LAYER_KILLS=200 $(PYTEST) tests/domain/test_layer_memory.py
+	DOPPEL_POWER_CUTS=200 cargo test --locked -p doppel-layer --test power_cut
 	scripts/fuzz 600
 	tests/soak_api.py --minutes 10
 	tests/soak_freezer.py $(DOPPEL)

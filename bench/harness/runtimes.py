@@ -26,6 +26,7 @@ ENTER = """
 # A CPU group of its own, as the others have: on a busy machine its share would be another one.
 cpu=/sys/fs/cgroup/cpu/bench-native
 mkdir -p $cpu 2>/dev/null && echo $$ 2>/dev/null >$cpu/cgroup.procs
+[ -z "$DISK" ] || mount --bind "$DISK" "$0/mnt"
 mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && mount -t tmpfs -o mode=1777 tmp "$0/tmp" &&
 exec chroot "$0" /usr/bin/env -i PATH="$PATH" HOME=/root "$@"
 """
@@ -47,6 +48,8 @@ class Native:
     name = "native"
     # Only for workloads that name it in ALSO.
     asked_only = False
+    # A directory of the host's disk that is at /mnt inside.
+    disk = ""
 
     def __init__(self, roots: Any) -> None:
         # Directories of the images: `Roots`.
@@ -55,9 +58,11 @@ class Native:
     def argv(self, *command: Any, image: str = OWN) -> list[str]:
         root = self.roots.of(image)
         if image == OWN:
-            return [str(root / command[0].lstrip("/")), *command[1:]]
+            arguments = (self.disk if a == "/mnt" and self.disk else a for a in command[1:])
+            return [str(root / command[0].lstrip("/")), *arguments]
         # A PID namespace, so that nothing outlives the command.
-        return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, str(root), *command]
+        apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+        return [*apart, "env", f"DISK={self.disk}", "sh", "-c", ENTER, str(root), *command]
 
     def run(self, *command: Any, image: str = OWN, timeout: float = 300) -> str:
         """What the command prints."""
@@ -86,6 +91,13 @@ class Native:
         """This runtime, whose instances may use so many bytes and processes, and have this weight among others (100 is
         the usual one). The host itself limits nothing."""
         return self
+
+    def on_disk(self, kind: str, place: pathlib.Path) -> Any:
+        """This runtime with files of the host's disk at /mnt: of a `volume` of this name or a `directory`, or with a
+        `layer` of its image that stays. What has no such difference takes the directory."""
+        one = copy.copy(self)
+        one.disk = str(place)
+        return one
 
 
 class Doppel(Native):
@@ -116,6 +128,16 @@ class Doppel(Native):
             one.label,
             *(str(x) for k, v in given.items() if v is not None for x in (k, v)),
         ]
+        return one
+
+    def on_disk(self, kind: str, place: pathlib.Path) -> Any:
+        one = copy.copy(self)
+        given = {
+            "volume": ["--volume", f"{place.name}:/mnt"],
+            "directory": ["--volume", f"{place}:/mnt"],
+            "layer": [f"--persist={place.name}"],
+        }
+        one.options = [*self.options, *given[kind]]
         return one
 
     def clean(self) -> None:
@@ -165,6 +187,7 @@ class Bubblewrap(Native):
             "--dev",
             "/dev",
             *tmp,
+            *(["--bind", self.disk, "/mnt"] if self.disk else []),
             *env,
             *command,
         ]
@@ -175,9 +198,10 @@ class Oci(Native):
 
     bundles = 0
 
-    def __init__(self, roots: Any, name: str, *options: str) -> None:
+    def __init__(self, roots: Any, name: str, *options: str, program: str = "") -> None:
         super().__init__(roots)
         self.name, self.options, self.count = name, options, 0
+        self.program = program or name
         self.bundle = WORK / name
         self.bundle.mkdir(parents=True, exist_ok=True)
         (self.bundle / "config.json").unlink(missing_ok=True)  # `runc spec` keeps one that is there
@@ -200,7 +224,7 @@ class Oci(Native):
         (self.bundle / "config.new").rename(self.bundle / "config.json")
         self.count += 1
         self.id = f"{self.prefix}{self.count}"
-        return [*self.enter(), self.name, *self.options, "run", "--bundle", str(self.bundle), self.id]
+        return [*self.enter(), self.program, *self.options, "run", "--bundle", str(self.bundle), self.id]
 
     def limited(self, memory: int | None = None, pids: int | None = None, weight: int | None = None) -> Any:
         one = copy.copy(self)
@@ -218,14 +242,20 @@ class Oci(Native):
         one.prefix = f"{self.prefix}{Oci.bundles}-"
         return one
 
+    def on_disk(self, kind: str, place: pathlib.Path) -> Any:
+        one = copy.copy(self)
+        mount = {"destination": "/mnt", "type": "bind", "source": str(place), "options": ["rbind", "rw"]}
+        one.mounts = [*self.mounts, mount]
+        return one
+
     def close(self) -> None:
         for bundle in WORK.glob(f"{self.name}-{os.getpid()}-*"):
             shutil.rmtree(bundle)
 
     def clean(self) -> None:
-        subprocess.run([*self.enter(), self.name, *self.options, "kill", self.id, "KILL"], capture_output=True)
+        subprocess.run([*self.enter(), self.program, *self.options, "kill", self.id, "KILL"], capture_output=True)
         time.sleep(0.2)
-        subprocess.run([*self.enter(), self.name, *self.options, "delete", "--force", self.id], capture_output=True)
+        subprocess.run([*self.enter(), self.program, *self.options, "delete", "--force", self.id], capture_output=True)
 
     def enter(self) -> list[str]:
         """What comes before its commands."""
@@ -300,12 +330,12 @@ class Roots:
 def own() -> Any:
     """Builds the root file system of the image `bench`."""
     root = WORK / "rootfs"
-    for d in ("bin", "tmp", "proc", "sys", "dev", "etc"):
+    for d in ("bin", "tmp", "proc", "sys", "dev", "etc", "mnt"):
         (root / d).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
     (root / "www").mkdir(exist_ok=True)
     (root / "www/page").write_bytes(b"a page of a usual size\n" * 98 + b"....")  # Denali's 2,258 bytes
-    for program in ("micro", "lmb", "work", "net"):
+    for program in ("micro", "lmb", "work", "net", "disk"):
         subprocess.run(
             ["gcc", "-O2", "-static", "-pthread", "-Wall", "-o", root / program, BENCH / f"src/{program}.c"], check=True
         )
@@ -331,7 +361,10 @@ def present(doppel: Any) -> list[Any]:
         if shutil.which("crun"):
             runtimes.append(Crun(roots))
         if shutil.which("runsc"):
-            runtimes.append(Oci(roots, "runsc", "--platform=systrap", "--network=none", "--ignore-cgroups"))
+            options = ("--platform=systrap", "--network=none", "--ignore-cgroups")
+            gofer = Oci(roots, "runsc-gofer", *options, "--directfs=false", program="runsc")
+            gofer.asked_only = True
+            runtimes += [Oci(roots, "runsc", *options), gofer]
     if shutil.which("bwrap"):
         runtimes.append(Bubblewrap(roots))
     return runtimes

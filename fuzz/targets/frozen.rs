@@ -6,14 +6,14 @@ mod common;
 
 use std::sync::LazyLock;
 
-static SHELF: LazyLock<common::Shelf> = LazyLock::new(common::Shelf::new);
+static STORE: LazyLock<common::TempStore> = LazyLock::new(common::TempStore::new);
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    SHELF.exercise(bytes);
+    STORE.exercise(bytes);
     // Most inputs are far from an image: lay them over one too.
     let mut image = common::sound_image();
     for (place, byte) in image.iter_mut().zip(bytes) {
         *place ^= byte;
     }
-    SHELF.exercise(&image);
+    STORE.exercise(&image);
 });

@@ -43,8 +43,9 @@ fn attach(world: &World) -> (OwnedFd, OwnedFd, ClientId) {
     let (memory, doorbell) = doppel_service::make(SIZE).expect("memory for a channel");
     let bell = doorbell.try_clone().expect("a descriptor");
     let volumes = [0, 1, 0].map(|n| {
-        let Volume { root, read_only } = &world.volumes[n];
-        Volume { root: root.try_clone().expect("a descriptor"), read_only: *read_only }
+        let Volume { root, read_only, devices, .. } = &world.volumes[n];
+        let root = root.try_clone().expect("a descriptor");
+        Volume { root, read_only: *read_only, disk: None, bound: None, devices: *devices }
     });
     let nodes = node_memory().expect("memory for nodes");
     let id = world.engine.attach(&memory, bell, &nodes, volumes.into()).expect("a client more");

@@ -38,6 +38,7 @@ fn main() {
             "common/abi",
             "common/ring",
             "common/erofs",
+            "common/layer",
             "common/tar",
             "common/unwind",
             "Cargo.toml",

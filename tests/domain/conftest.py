@@ -81,6 +81,10 @@ class Native:
 class Domain:
     name = "domain"
 
+    def __init__(self) -> None:
+        # What `start` has started in this test.
+        self.started: list[subprocess.Popen[Any]] = []
+
     def argv(
         self, *argv: Any, image: str = "debian", env: Any = (), workdir: str = "/tmp", opts: Sequence[str] = ()
     ) -> list[str]:
@@ -108,7 +112,15 @@ class Domain:
         if argv[0].startswith("/t/"):
             image = "domain-tests"
         kw = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kw}
-        return subprocess.Popen(self.argv(*argv, image=image, env=env, opts=opts), **kw)
+        self.started.append(subprocess.Popen(self.argv(*argv, image=image, env=env, opts=opts), **kw))
+        return self.started[-1]
+
+    def end_started(self) -> None:
+        """Ends what a failed test has left running."""
+        for p in self.started:
+            p.kill()
+            p.wait()
+        self.started.clear()
 
 
 class Running:
@@ -170,8 +182,9 @@ def place(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def domain(doppel: Any) -> Domain:
-    return doppel
+def domain(doppel: Any) -> Iterator[Domain]:
+    yield doppel
+    doppel.end_started()
 
 
 @pytest.fixture(scope="session")

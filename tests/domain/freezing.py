@@ -44,6 +44,7 @@ def clean(doppel: Any) -> Iterator[None]:
     """Checks that nothing was left behind."""
     groups, files = empty_groups(), set(left_files())
     yield
+    doppel.end_started()
     if empty_groups() - groups or set(left_files()) - files:
         # What a killed `doppel` leaves is taken away by the next one.
         doppel_call("run", "--rm", "busybox", "--", "true").ok()

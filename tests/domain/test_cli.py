@@ -195,6 +195,9 @@ def test_trace_prints_calls(domain):
     r = domain.run("cat", "/etc/hostname", image="busybox", opts=["--trace"])
     assert r.code == 0
     assert re.search(r'open(at)?\(.*"/etc/hostname"', r.err) and "exit_group(0)" in r.err
+    # Sizes and offsets are 64 bits wide.
+    r = domain.run("dd", "of=/tmp/x", "bs=1M", "count=0", "seek=5000", image="busybox", opts=["--trace"])
+    assert r.code == 0 and re.search(r"ftruncate\(\d+, 5242880000\)", r.err)
 
 
 def test_changes_are_private_to_the_domain(domain):

@@ -65,6 +65,18 @@ def test_processes(domain: Running) -> None:
     assert child["level"] == "info" and f" {kept[-1]['pid'] + 1} " in child["message"] + " ", child
 
 
+def test_from_the_start() -> None:
+    running = Running("busybox", "sh", "-c", "(exit 7); echo up; exec sleep 1000", opts=["--events", "info"])
+    try:
+        kept = events(running.name)
+    finally:
+        running.stop()
+    assert kept[0]["number"] == 0, kept
+    assert ("process.exit", "exits with 7") in [(e["kind"], e["message"]) for e in kept], kept
+    refused = call([DOPPEL, "run", "--rm", "--kind", "paene", "--events", "info", "busybox", "true"], "", 60)
+    assert refused.code == 125 and "events of a guest kernel" in refused.err, refused
+
+
 def test_levels(domain: Running) -> None:
     events(domain.name, "--level", "warning")
     domain.exec("sh", "-c", "sleep 100 & kill -TERM $!; wait").ok()

@@ -27,7 +27,7 @@ def test_stacks_name_the_wait(doppel: Any) -> None:
     for part, channel, calls in zip(
         parts,
         ["sleep_until", "fifo::open", "Pipe::read"],
-        [["sleep_until", "clock_nanosleep"], ["fifo::open", "openat"], ["Pipe::read", "rw::read"]],
+        [["sleep_until", "clock_nanosleep"], ["fifo::open", "open_at"], ["Pipe::read", "table::dispatch"]],
         strict=False,
     ):
         head, *stack = part.splitlines()

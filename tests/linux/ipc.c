@@ -469,6 +469,34 @@ CASE(epoll_shared_by_processes) {
     CHECK(write(p[1], "qqqq", 4) == 4);
     for (int i = 0; i < 4; i++) CHECK(wait(NULL) > 0);
 }
+// One write brings work for all: each waiter that is woken wakes the next, whoever else looks meanwhile.
+CASE(epoll_wakes_a_waiter_for_each_byte) {
+    enum { WORKERS = 4, ROUNDS = 20000 };
+    int ep = epoll_create1(0), work[2], done[2], go[2];
+    CHECK(pipe2(work, O_NONBLOCK) == 0 && pipe2(done, O_NONBLOCK) == 0 && pipe(go) == 0);
+    struct epoll_event e = {EPOLLIN | EPOLLEXCLUSIVE, {.fd = work[0]}};
+    CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, work[0], &e) == 0);
+    pid_t workers[WORKERS];
+    for (int i = 0; i < WORKERS; i++)
+        workers[i] = SPAWN({
+            char c;
+            for (;;) {
+                CHECK(epoll_wait(ep, &e, 1, -1) == 1);
+                if (read(work[0], &c, 1) == 1) CHECK(write(done[1], &c, 1) == 1 && read(go[0], &c, 1) == 1);
+            }
+        });
+    char c[WORKERS] = {0};
+    for (int i = 0; i < ROUNDS; i++) {
+        CHECK(write(work[1], c, WORKERS) == WORKERS);
+        int64_t give_up = now_us() + 20000000;
+        for (int n = 0; n < WORKERS; n += read(done[0], c, 1) == 1) {
+            CHECK(epoll_wait(ep, &e, 1, 0) >= 0);
+            CHECK(now_us() < give_up);
+        }
+        CHECK(write(go[1], c, WORKERS) == WORKERS);
+    }
+    for (int i = 0; i < WORKERS; i++) CHECK(kill(workers[i], SIGKILL) == 0 && wait(NULL) > 0);
+}
 CASE(epoll_nesting_limits) {
     int e[8];
     struct epoll_event ev = {EPOLLIN, {0}};

@@ -88,6 +88,12 @@ static struct sockaddr_in nobody(void) {
     return a;
 }
 static void nonblock(int s) { CHECK_OK(fcntl(s, F_SETFL, O_NONBLOCK)); }
+// Whatever stands between has had a turn since, however busy this machine is: another connection was served.
+static void everybody_had_a_turn(void) {
+    int other = ask("pieces %s a", key());
+    full(other, "a");
+    CHECK_OK(close(other));
+}
 // Sends until nothing more goes; value: how much that was.
 static long fill(int s) {
     static char b[65536];
@@ -98,6 +104,7 @@ static long fill(int s) {
         else {
             CHECK(errno == EAGAIN);
             quiet++;
+            everybody_had_a_turn();
             pause_ms(5);
         }
     }

@@ -38,12 +38,13 @@ NETWORKED = ["interfaces", "outside"]
 PARTNERED = "outside"
 # Suites of files, whose cases pass on a volume as well.
 FILES = """closing copying dirs files handles locks maps meta names rwinfo sparse walks watch xattr""".split()
-# More options of `doppel run`.
+# More options of `doppel run`, and a command of the domain's shell before each suite.
 OPTIONS: list[str] = []
+BEFORE: list[str] = []
 FLAGS = ("-std=gnu11 -O1 -g -Wall -Wextra -Werror -Wno-stringop-overflow -Wno-stringop-overread -Wno-nonnull "
          "-Wno-clobbered -Wno-format-truncation -Wno-unused-result -Wno-unused-function -pthread").split()
 # Commands the suites start themselves, put into the image with their libraries.
-TOOLS = ["sh", "cp", "cat", "chown", "chmod", "true", "sleep", "yes", "head", "sort", "wc", "bash"]
+TOOLS = ["sh", "cp", "cat", "chown", "chmod", "true", "sleep", "yes", "head", "sort", "wc", "bash", "mount"]
 LINE = re.compile(r"^(ok|not ok|skip) ([A-Za-z0-9_]+)(?:: (.*))?$")
 
 
@@ -180,6 +181,7 @@ def in_domain(program: Any, args: Any) -> Any:
         "T_IMAGE_DIR=/usr/share/t-image",
         IMAGE,
         "--",
+        *(["sh", "-c", f'{BEFORE[0]} && exec "$@"', "sh"] if BEFORE else []),
         f"/t/{program.name}",
         *args,
     ]

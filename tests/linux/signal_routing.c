@@ -253,9 +253,9 @@ CASE(posix_timer_on_cpu_clocks) {
         count = 0;
         CHECK(timer_create(clocks[i], &se, &t) == 0);
         struct itimerspec its = {{0, 0}, {0, 30000000}};
+        int64_t start = cpu_ns(clocks[i]);
         CHECK(timer_settime(t, 0, &its, NULL) == 0);
         // Sleeping does not count; msleep would look for others meanwhile, which does.
-        int64_t start = cpu_ns(clocks[i]);
         pause_ms(60);
         CHECK_EQ(count, 0);
         while (!count) burn(1);
@@ -263,6 +263,25 @@ CASE(posix_timer_on_cpu_clocks) {
         CHECK_EQ(count, 1);
         timer_delete(t);
     }
+}
+// However often a program asks for its CPU time, and is preempted, its timers expire.
+CASE(cpu_timers_of_programs_that_read_their_clock) {
+    enum { PROGRAMS = 6, TIMERS = 20 };
+    on_signal(SIGRTMIN, note, 0);
+    struct sigevent se = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN};
+    pid_t programs[PROGRAMS];
+    for (int i = 0; i < PROGRAMS; i++)
+        programs[i] = SPAWN({
+            timer_t t;
+            struct itimerspec its = {{0, 0}, {0, 4000000}};
+            CHECK(timer_create(CLOCK_PROCESS_CPUTIME_ID, &se, &t) == 0);
+            for (int n = 1; n <= TIMERS; n++) {
+                CHECK(timer_settime(t, 0, &its, NULL) == 0);
+                for (int64_t begun = cpu_ns(CLOCK_THREAD_CPUTIME_ID); count < n;)
+                    CHECK(cpu_ns(CLOCK_THREAD_CPUTIME_ID) - begun < 2000000000);
+            }
+        });
+    for (int i = 0; i < PROGRAMS; i++) CHECK_EQ(join(programs[i]), 0);
 }
 CASE(ppoll_unblocks_while_it_waits) {
     on_signal(SIGUSR1, note, 0);

@@ -29,8 +29,8 @@ def of_any_kind(pid: int) -> list[int]:
 
 
 def children(pid: int) -> Any:
-    """A keeper's children but for its network service, which waits for the next domain."""
-    return [p for p in of_any_kind(pid) if not is_service(p)]
+    """A keeper's children but for its services, which wait for the next domain."""
+    return [p for p in of_any_kind(pid) if not is_service(p) and b"storage-service" not in words(p)]
 
 
 def services(supervisor: Any) -> Any:

@@ -1,4 +1,5 @@
 """Bounds of domains for which nothing was asked: one that eats memory is ended by its own, and its neighbour lives."""
+import json
 import os
 import subprocess
 
@@ -33,6 +34,35 @@ def test_alone_too(binaries, kind, tmp_path):
     argv = [DOPPEL, "run", "--standalone", "--kind", kind, "busybox", "--", *EATER]
     p = subprocess.run(argv, env={**os.environ, "DOPPELD_CONFIG": str(config)}, capture_output=True, timeout=120)
     assert p.returncode == 137, (p.returncode, p.stderr)
+
+
+def test_any_limit_has_a_default(new_doppeld):
+    d = new_doppeld(config="[domains]\npids = 64\ncpu_weight = 50\ndisk_bytes = 1048576\n").start()
+
+    def limits(*options):
+        domain = said(d.cli("create", *options, "busybox", "true"))
+        return json.loads(said(d.cli("inspect", domain)))[0]["config"]["resources"]
+
+    # Of the disk: a para domain's files that are in memory have none of their own.
+    assert limits() == {"pids": 64, "cpu_weight": 50, "disk_bytes": 1 << 20}
+    assert limits("--no-persist") == {"pids": 64, "cpu_weight": 50}
+    assert limits("--rm", "--pids-limit", "7", "--cpus", "0.5") == {"pids": 7, "cpu_weight": 50, "cpus": 0.5}
+    assert limits("--kind", "paene", "--disk", "2m")["disk_bytes"] == 2 << 20
+    assert limits("--kind", "paene")["disk_bytes"] == 1 << 20
+
+
+def test_a_default_counts_alone_too(binaries, tmp_path):
+    config = tmp_path / "doppeld.toml"
+    forks = "for i in 1 2 3 4 5 6 7 8 9; do sleep 9 & done; echo all"
+    argv = [DOPPEL, "run", "--standalone", "busybox", "sh", "-c", forks]
+    env = {**os.environ, "DOPPELD_CONFIG": str(config)}
+    for pids, enough in [(64, True), (5, False)]:
+        config.write_text(f"[domains]\npids = {pids}\n")
+        p = subprocess.run(argv, env=env, capture_output=True, timeout=60)
+        assert (p.stdout == b"all\n") == enough, (pids, p.stdout, p.stderr)
+    config.write_text("[domains]\ncpu_reservation = 0.5\n")
+    p = subprocess.run(argv, env=env, capture_output=True, timeout=60)
+    assert p.returncode == 125 and b"domains.cpu_reservation" in p.stderr, (p.returncode, p.stderr)
 
 
 def test_what_it_cannot_have_is_not_shown(new_doppeld):

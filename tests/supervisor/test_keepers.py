@@ -5,6 +5,8 @@ import os
 import signal
 import socket
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import leftovers
 import pytest
@@ -110,6 +112,28 @@ def test_a_keeper_holds_no_more_than_its_limit(owned):
     eventually(lambda: len(d.keepers()) == 1, "empty keepers end")
     eventually(lambda: len(list((d.runtime / "keepers").iterdir())) == 1, "their directories go")
     leftovers.none_at_all(d)
+
+
+def test_a_domain_s_directory_goes_when_its_keeper_has_forgotten_it(owned):
+    """A keeper tells of an end before it writes it down, into the directory that goes with the domain."""
+    d, alice, _ = owned
+    domain = alice.run("written")
+    directory = d.store / "domains" / domain["id"]
+    # The keeper waits for a reader where it writes how the domain ended.
+    os.mkfifo(directory / "exit.new")
+    with ThreadPoolExecutor(1) as pool:
+        removal = pool.submit(d.delete, "/v1/domains/written", force=True)
+        eventually(lambda: d.get("/v1/domains/written").status == 404, "it is removed")
+        time.sleep(0.5)
+        waits = directory.exists() and not removal.done()
+        if waits:
+            reader = os.open(directory / "exit.new", os.O_RDONLY | os.O_NONBLOCK)
+            removal.result(60).ok()
+            os.close(reader)
+    assert waits, "the directory went while the keeper wrote there"
+    assert not directory.exists()
+    assert "exit of" not in d.logged() and "cannot remove" not in d.logged()
+    leftovers.none_of(d)
 
 
 def test_domains_of_one_network_stay_together(owned):

@@ -70,6 +70,28 @@ def test_they_stay_through_stops_and_restarts(own, kind):
     refused(own.cli("volume", "inspect", "kept"), 'no volume "kept"')
 
 
+def test_snapshots_and_clones(own, kind):
+    """A snapshot stays as it is, a clone goes its own way; nobody copies what a domain is just writing."""
+    run = lambda volume, script: own.cli("run", "--rm", "--kind", kind, "-v", volume, "busybox", "sh", "-c", script)
+    ok(run("data:/d", "echo one > /d/f; mkdir /d/e; ln /d/f /d/e/g; ln -s f /d/l; chown 7:8 /d/f; chmod 4750 /d/f"))
+    assert ok(own.cli("volume", "snapshot", "data", "then")) == "then\n"
+    ok(run("data:/d", "echo two > /d/f"))
+    assert ok(own.cli("volume", "clone", "--label", "a=b", "then", "again")) == "again\n"
+    look = "cat /d/f /d/e/g; stat -c '%a %u %g %h' /d/f; readlink /d/l"
+    assert ok(run("again:/d", look)) == ok(run("then:/d:ro", look)) == "one\none\n4750 7 8 2\nf\n"
+    ok(run("again:/d", "echo three > /d/f"))
+    assert ok(run("then:/d:ro", "cat /d/f")) == "one\n" and ok(run("data:/d", "cat /d/f")) == "two\n"
+    refused(run("then:/d", "true"), "is a snapshot, which domains only read")
+    assert ok(own.cli("volume", "ls", "--format", "{{.Name}} {{.Snapshot}}")) == "again no\ndata no\nthen yes\n"
+    ok(own.cli("run", "-d", "--kind", kind, "--name", "d", "-v", "data:/d", "busybox", "sleep", "1000"))
+    for verb in ("snapshot", "clone"):
+        refused(own.cli("volume", verb, "data", "busy"), "is in use by domain")
+    refused(own.cli("volume", "clone", "then", "data"), "already")
+    ok(own.cli("stop", "-t", "0", "d"))
+    ok(own.cli("volume", "clone", "data", "busy"))
+    ok(own.cli("rm", "d"))
+
+
 def test_volumes_of_another_domain(own, kind, tmp_path):
     opts = ("--kind", kind, "-v", "first:/a", "-v", f"{tmp_path}:/b:ro")
     ok(own.cli("run", "-d", "--name", "one", *opts, "busybox", "sh", "-c", "echo 1 > /a/f; exec sleep 1000"))
@@ -188,7 +210,8 @@ def test_what_is_counted(own):
 def test_no_freeze_yet(own):
     ok(own.cli("run", "-d", "--name", "d", "-v", "data:/data", "busybox", "sleep", "1000"))
     for what in (["freeze", "d", "frozen"], ["hibernate", "d"]):
-        refused(own.cli(*what), "a domain with volumes cannot be frozen, cloned or hibernated yet: it has data")
+        why = "a domain with volumes or disks cannot be frozen, cloned or hibernated yet: it has data"
+        refused(own.cli(*what), why)
     assert ok(own.cli("exec", "d", "echo", "alive")) == "alive\n"
 
 
@@ -230,6 +253,14 @@ def test_the_interface(own):
         body = {"image": "busybox", "command": ["true"], "files": {"mounts": [wrong]}}
         assert why in own.post("/v1/domains", body).problem(400, "invalid_request"), wrong
     own.delete("/v1/domains/d").ok()
+    for wrong, why in (
+        ({"name": "xx", "snapshot": True}, "of a `source`"),
+        ({"source": "data"}, "has a name"),
+        ({"name": "xx", "source": "data", "inodes": 5}, "limits of its source"),
+    ):
+        assert why in own.post("/v1/volumes", wrong).problem(400, "invalid_request"), wrong
+    own.post("/v1/volumes", {"name": "xx", "source": "none"}).problem(404, "volume_not_found")
+    own.post("/v1/volumes", {"name": "data", "source": "data"}).problem(409, "name_in_use")
     own.delete("/v1/volumes/data").ok()
     own.delete("/v1/volumes/data?force=true").ok()
     own.delete("/v1/volumes/data").problem(404, "volume_not_found")

@@ -37,6 +37,8 @@ def served(new_doppeld, installed):
             "name": f"up-{name}",
             "command": ["python3", "-c", ECHO],
             "network": nat(PORT, name=name),
+            # What is kept would be another service's.
+            "files": {"persist": False},
         }
         ports.append(d.post("/v1/domains?start=true", body).ok()["domain"]["network"]["ports"][0]["host_port"])
     return d, ports
@@ -71,7 +73,10 @@ def test_an_upgrade_while_programs_go_on(served, installed):
     install(installed, lambda new: shutil.copy(DOPPELD, new))
     rows = [json.loads(line) for line in d.cli("service", "upgrade", "--json").stdout.splitlines()]
     assert [(r["kind"], r["shard"], r["starts"], r["restarts"]) for r in rows] == [("network", n, 2, 0) for n in (0, 1)]
-    assert sorted(services(d)) == sorted(r["pid"] for r in rows) and not set(services(d)) & set(before)
+    new = sorted(r["pid"] for r in rows)
+    # They are told of once they are started; that they run their program may take a moment longer.
+    eventually(lambda: sorted(services(d)) == new, "not these run")
+    assert not set(new) & set(before)
     reset_and_back(connections, ports)
     for name in NETWORKS:
         assert d.get(f"/v1/domains/up-{name}").ok()["state"] == "running"

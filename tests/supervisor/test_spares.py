@@ -73,6 +73,17 @@ def test_it_is_the_domain_that_was_wanted(own):
         )
 
 
+def test_it_has_the_files_that_were_wanted(own, tmp_path):
+    (tmp_path / "given").write_text("given\n")
+    for n in (1, 2):
+        asked = ("--persist=web", "-v", "kept:/kept", "-v", f"{tmp_path}:/bind:ro", "--tmpfs", "/own")
+        script = "for f in /runs /kept/runs /own/runs; do echo run >> $f; wc -l < $f; done; cat /bind/given"
+        counts = ok(own.cli("run", "--rm", *asked, "busybox", "sh", "-c", script)).split()
+        assert counts == [str(n), str(n), "1", "given"], counts
+    counts = out_of_spare(own, *asked, "busybox", "sh", "-c", script).split()
+    assert int(counts[0]) == int(counts[1]) > 2 and counts[2:] == ["1", "given"], counts
+
+
 def test_names_limits_and_ends(own):
     out_of_spare(own, "busybox", "true")
     deadline = time.monotonic() + 60

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 
+import leftovers
 import pytest
 
 ROUNDS = int(os.environ.get("DOPPEL_FAULT_ROUNDS", "5"))
@@ -28,8 +29,7 @@ def processes(d):
     """Processes of domains of this supervisor's keepers."""
     found = set(d.kept(spares=False))
     for keeper in d.keepers():
-        out = subprocess.run(["pgrep", "-P", str(keeper)], capture_output=True, text=True).stdout
-        found |= {int(p) for p in out.split()}
+        found |= set(leftovers.children(keeper))
     return found
 
 

@@ -164,6 +164,8 @@ def test_debug_events(d):
     assert refused["level"] == "warning" and "the limit is 12" in refused["message"], refused
     d.put("/v1/domains/quiet/debug/events", {"level": "loud"}).problem(400, "invalid_request")
     assert "limit.tasks: a task refused" in ok(d.cli("debug", "events", "quiet"))
+    ok(d.cli("run", "-d", "--name", "told", "--events", "info", "busybox", "sh", "-c", "(exit 7); exec sleep 1000"))
+    eventually(lambda: "process.exit: exits with 7" in ok(d.cli("debug", "events", "told")), "it has ended")
 
 
 def test_logs_follow(d):

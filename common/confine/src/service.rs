@@ -36,8 +36,8 @@ pub const LIMITS: &[Limit] = &[
 /// One kind of service domain.
 #[derive(Clone, Copy, Debug)]
 pub struct Service {
-    /// The calls it may make, hottest first; everything else fails with EPERM.
-    pub allowed: &'static [Rule],
+    /// The calls of its own work, hottest first. Everything but these and [`COMMON`] fails with EPERM.
+    pub own: &'static [Rule],
     /// Its threads: most tasks of its control group.
     pub tasks: u32,
     /// What it keeps of root's rights, if root starts it.
@@ -45,18 +45,24 @@ pub struct Service {
 }
 
 impl Service {
+    /// All calls it may make: those of its own work, then the common ones.
+    #[must_use]
+    pub fn allowed(&self) -> Vec<Rule> {
+        [self.own, COMMON].concat()
+    }
+
     /// The program for seccomp.
     #[must_use]
     pub fn filter(&self) -> Vec<Instruction> {
-        program(self.allowed, &[], &[])
+        program(&self.allowed(), &[], &[])
     }
 }
 
 /// The network service: it has no rights and speaks for the host.
-pub const NETWORK: Service = Service { allowed: ALLOWED, tasks: 1, capabilities: &[] };
+pub const NETWORK: Service = Service { own: OWN, tasks: 1, capabilities: &[] };
 
 /// SIGABRT.
-pub(crate) const ABORT: u64 = 6;
+const ABORT: u64 = 6;
 /// Everything of `prot` but reading and writing.
 pub(crate) const NOT_READ_WRITE: u64 = !3;
 /// `SOCK_CLOEXEC` and `SOCK_NONBLOCK`.
@@ -92,8 +98,8 @@ pub(crate) const fn any(number: u32, why: &'static str) -> Rule {
     rule(number, &[], "any", why)
 }
 
-/// The network service's.
-const ALLOWED: &[Rule] = &[
+/// What the network service does.
+const OWN: &[Rule] = &[
     any(nr::READ, "streams, from the host's socket into a channel; doorbells"),
     any(nr::WRITE, "streams, from a channel to the host's socket; bells; the log"),
     any(nr::EPOLL_WAIT, "wait for work"),
@@ -157,6 +163,11 @@ const ALLOWED: &[Rule] = &[
         "request FIONBIO, FIONREAD, SIOCOUTQ or SIOCATMARK",
         "sockets that do not block; what waits in them",
     ),
+    any(nr::MINCORE, "which pages of a buffer a domain has touched"),
+];
+
+/// What any service domain's process does with its memory, and as it begins and ends. None of it is hot.
+const COMMON: &[Rule] = &[
     any(nr::FSTAT, "whether a channel has its size"),
     rule(
         nr::MMAP,
@@ -174,7 +185,6 @@ const ALLOWED: &[Rule] = &[
         "advice DONTNEED, REMOVE or FREE",
         "give buffers of a channel back",
     ),
-    any(nr::MINCORE, "which pages of a buffer a domain has touched"),
     any(nr::GETRANDOM, "seeds of tables"),
     any(nr::CLOCK_GETTIME, "time, where the host's kernel has to be asked for it"),
     any(nr::RESTART_SYSCALL, "goes on after it was stopped"),

@@ -5,7 +5,7 @@
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::service::{ABORT, NOT_READ_WRITE, Service, any, is, one_of, rule};
+use crate::service::{NOT_READ_WRITE, Service, any, one_of, rule};
 use crate::supervisor::{Capability, capability};
 use crate::{Check, Rule, Test};
 
@@ -13,7 +13,7 @@ use crate::{Check, Rule, Test};
 pub const THREADS: u32 = 24;
 
 /// The storage service.
-pub const STORAGE: Service = Service { allowed: ALLOWED, tasks: THREADS, capabilities: CAPABILITIES };
+pub const STORAGE: Service = Service { own: OWN, tasks: THREADS, capabilities: CAPABILITIES };
 
 /// What it keeps of root's rights: a domain's root is its files' owner, whoever that is on the host.
 const CAPABILITIES: &[Capability] = &[
@@ -24,7 +24,8 @@ const CAPABILITIES: &[Capability] = &[
     capability(4, "CAP_FSETID", "set-group-ID bits of files of any group"),
 ];
 
-const ALLOWED: &[Rule] = &[
+/// What the storage service does.
+const OWN: &[Rule] = &[
     any(nr::PREADV2, "bytes of files"),
     any(nr::PWRITE64, "bytes of files"),
     any(nr::STATX, "attributes"),
@@ -63,36 +64,13 @@ const ALLOWED: &[Rule] = &[
     any(nr::PREAD64, "the host's load, whose file is open"),
     any(nr::RECVMSG, "orders of the supervisor, with descriptors"),
     any(nr::SENDMSG, "descriptors of files without names, for a successor"),
+    any(nr::FLOCK, "locks of files"),
     rule(
         nr::FCNTL,
-        // GETFD, GET_SEALS
-        &[&[one_of(1, "command", &[1, 1034])]],
-        "command F_GETFD or F_GET_SEALS",
-        "whether a channel is sealed",
-    ),
-    any(nr::FSTATFS, "room in the file system"),
-    any(nr::FGETXATTR, "extended attributes"),
-    any(nr::FSETXATTR, "extended attributes"),
-    any(nr::FLISTXATTR, "extended attributes"),
-    any(nr::FREMOVEXATTR, "extended attributes"),
-    any(nr::NAME_TO_HANDLE_AT, "how a file is found again"),
-    any(nr::OPEN_BY_HANDLE_AT, "a file that is found again"),
-    any(nr::PREAD64, "the host's load, whose file is open"),
-    any(nr::RECVMSG, "orders of the supervisor, with descriptors"),
-    any(nr::SENDMSG, "descriptors of files without names, for a successor"),
-    rule(
-        nr::FCNTL,
-        // DUPFD_CLOEXEC, GETFD, SETFD, GETFL, SETFL, GET_SEALS
-        &[&[one_of(1, "command", &[1030, 1, 2, 3, 4, 1034])]],
-        "command F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL or F_GET_SEALS",
-        "flags of descriptors; whether a channel is sealed",
-    ),
-    any(nr::FSTAT, "whether a channel has its size"),
-    rule(
-        nr::MMAP,
-        &[&[Check { arg: 2, name: "prot", test: Test::Masked { mask: NOT_READ_WRITE, value: 0 } }]],
-        "prot of READ, WRITE",
-        "channels; memory of its own",
+        // GETFD, GET_SEALS, OFD_GETLK, OFD_SETLK
+        &[&[one_of(1, "command", &[1, 1034, 36, 37])]],
+        "command F_GETFD, F_GET_SEALS, F_OFD_GETLK or F_OFD_SETLK",
+        "whether a channel is sealed; locks of ranges of files",
     ),
     rule(
         nr::MPROTECT,
@@ -100,31 +78,4 @@ const ALLOWED: &[Rule] = &[
         "prot of READ, WRITE",
         "memory of its threads",
     ),
-    any(nr::MUNMAP, "channels that are closed; memory of its own"),
-    any(nr::MREMAP, "memory of its own"),
-    any(nr::BRK, "memory of its own"),
-    rule(
-        nr::MADVISE,
-        // DONTNEED, REMOVE, FREE
-        &[&[one_of(2, "advice", &[4, 9, 8])]],
-        "advice DONTNEED, REMOVE or FREE",
-        "give buffers of a channel back",
-    ),
-    any(nr::GETRANDOM, "seeds of tables"),
-    any(nr::CLOCK_GETTIME, "time, where the host's kernel has to be asked for it"),
-    any(nr::RESTART_SYSCALL, "goes on after it was stopped"),
-    any(nr::RT_SIGACTION, "a crash ends it"),
-    any(nr::RT_SIGPROCMASK, "abort"),
-    any(nr::RT_SIGRETURN, "a crash ends it"),
-    any(nr::SIGALTSTACK, "end"),
-    any(nr::GETPID, "abort"),
-    any(nr::GETTID, "abort"),
-    rule(
-        nr::TGKILL,
-        &[&[is(2, "signal", ABORT)]],
-        "signal SIGABRT",
-        "abort; nobody else is in its PID namespace",
-    ),
-    any(nr::EXIT, "end"),
-    any(nr::EXIT_GROUP, "end"),
 ];

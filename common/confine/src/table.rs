@@ -16,7 +16,7 @@ pub fn host_call_table() -> String {
 /// What a service domain may ask of the host.
 #[must_use]
 pub fn service_call_table(service: &Service) -> String {
-    table(service.allowed)
+    table(&service.allowed())
 }
 
 /// One row a host system call; ends with their number.

@@ -72,6 +72,16 @@ pub struct Erofs<'a> {
     blocks: u32,
 }
 
+/// Bytes of an image that begins so; these are a block at least.
+///
+/// # Errors
+/// [`Error::NotErofs`].
+pub fn size_of(head: &[u8]) -> Result<u64> {
+    let raw = head.get(abi::SUPER_OFFSET..).and_then(|rest| rest.first_chunk::<{ abi::Superblock::SIZE }>());
+    let sb = abi::Superblock::decode(raw.ok_or(Error::NotErofs)?);
+    if sb.magic == abi::MAGIC { Ok(u64::from(sb.blocks) << abi::BLOCK_BITS) } else { Err(Error::NotErofs) }
+}
+
 /// Everything but these incompatible features is refused.
 const KNOWN_INCOMPAT: u32 = abi::INCOMPAT_ZERO_PADDING | abi::INCOMPAT_CHUNKED_FILE;
 
@@ -142,6 +152,19 @@ impl<'a> Erofs<'a> {
     #[must_use]
     pub const fn image(&self) -> &'a [u8] {
         self.image
+    }
+
+    /// The same without its bytes, for who keeps these elsewhere.
+    #[must_use]
+    pub const fn detached(&self) -> Erofs<'static> {
+        self.attached(&[])
+    }
+
+    /// The same with these bytes. If they are not those that it was opened with, what it says of them means nothing.
+    #[must_use]
+    pub const fn attached<'b>(&self, image: &'b [u8]) -> Erofs<'b> {
+        let Self { image: _, meta, xattrs, root_nid, build_time, uuid, blocks } = *self;
+        Erofs { image, meta, xattrs, root_nid, build_time, uuid, blocks }
     }
 
     /// `len` bytes at `offset`, if the image has them.

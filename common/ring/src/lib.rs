@@ -1,7 +1,8 @@
 //! Rings between a domain's guest kernel and a service domain, in memory that both can write (VirtuOS §4.1, Xen §3.2).
 //!
 //! Key types: [`Producer`] and [`Consumer`] of [`Entries`] (64-byte descriptors), [`Writer`] and [`Reader`] of a byte
-//! [`Stream`], [`Dirty`] (which of many streams want a look), [`Tickets`] (which requests are under way).
+//! [`Stream`], [`Dirty`] (which of many streams want a look), [`Tickets`] (which requests are under way), [`ClientEnd`] (who
+//! asks, and takes answers).
 //!
 //! **Trust.** Either side takes the other for hostile. An index of one's own is kept privately and never read back; the
 //! peer's is read once and checked, and an impossible one is [`Broken`]. An entry is copied once, and only the copy is
@@ -22,11 +23,13 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod client;
 mod dirty;
 mod entries;
 mod stream;
 mod tickets;
 
+pub use client::{ClientEnd, Numbers};
 pub use dirty::{Dirty, Marks};
 pub use entries::{Consumer, ENTRY_WORDS, Entries, Entry, Producer, Slot};
 pub use stream::{Reader, Span, Stream, Writer};

@@ -1,6 +1,7 @@
 //! Behaviour of the rings, and hostile peers.
 
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use proptest::prelude::*;
@@ -143,6 +144,53 @@ fn tickets_are_bounded() {
         t.issue(n).unwrap();
     }
     assert_eq!(t.issue(9), Err(9));
+}
+
+#[test]
+fn a_client_asks_again_for_room_and_hears_no_more_than_it_wants() {
+    let (headers, memory) = ([Header::default(), Header::default()], [slots(4), slots(4)]);
+    let (requests, answers) = (Entries::new(&headers[0], &memory[0]), Entries::new(&headers[1], &memory[1]));
+    let mut client = ClientEnd::default();
+    for n in 0..6 {
+        client.ask(&requests, n, |ticket| [ticket.0; ENTRY_WORDS]);
+    }
+    let (mut heard, mut said) = (Consumer::default(), Producer::default());
+    assert_eq!(heard.pop(&requests), Ok(None), "there is no service yet");
+    client.begin(3, false);
+    assert!(client.flush(&requests));
+    for _ in 0..6 {
+        // Six requests, and a ring for four.
+        let asked = heard.pop(&requests).unwrap().unwrap();
+        let _ = heard.release(&requests);
+        client.flush(&requests);
+        if said.push(&answers, &asked) == Ok(false) {
+            break;
+        }
+        let _ = said.publish(&answers);
+    }
+    let mut done = Vec::new();
+    assert!(client.has_answers(&answers));
+    client.hear(&answers, 3, |client, e| done.extend(client.complete(Ticket(e[0]))));
+    assert_eq!(done, [0, 1, 2]);
+    assert!(client.has_answers(&answers));
+    client.hear(&answers, 3, |client, e| done.extend(client.complete(Ticket(e[0]))));
+    assert_eq!((done, client.has_answers(&answers)), (vec![0, 1, 2, 3], false));
+    // What was under way is void in the next epoch, whose rings are empty.
+    let late = heard.pop(&requests).unwrap().unwrap();
+    client.begin(4, true);
+    assert_eq!(client.complete(Ticket(late[0])), None);
+}
+
+#[test]
+fn a_number_is_used_once_at_a_time() {
+    let mut numbers = Numbers::new(3);
+    assert_eq!([(); 4].map(|()| numbers.take()), [Some(0), Some(1), Some(2), None]);
+    numbers.give_back(7);
+    assert_eq!(numbers.take(), None, "it is none of these");
+    numbers.give_back(1);
+    assert_eq!(numbers.take(), Some(1));
+    numbers.only(&[0, 2]);
+    assert_eq!([(); 2].map(|()| numbers.take()), [Some(1), None]);
 }
 
 proptest! {

@@ -11,10 +11,11 @@
 //! * [`huge`]: huge pages in the host's cache of a file.
 //! * [`inherited`]: sockets from a service manager.
 //! * [`net::datagram`]: datagrams with what their headers say.
-//! * [`disk`]: an image file as a block device.
+//! * [`device`]: block devices: their numbers, and image files as ones.
 //! * [`namespace`]: user namespaces, id-mapped mounts, a loopback device, joining those of others.
 //! * [`filter`]: seccomp programs.
 //! * [`privileges`]: capabilities given up.
+//! * [`record_lock`]: locks of ranges of files, of an open file description.
 //! * [`net::stream`]: streams with urgent bytes.
 //! * [`net::tunnel`]: network devices whose packets a program moves.
 //!
@@ -23,10 +24,9 @@
 
 pub mod child;
 pub mod cpu;
-pub mod disk;
-mod file_map;
+pub mod device;
+mod file;
 pub mod filter;
-pub mod handle;
 pub mod huge;
 pub mod inherited;
 pub mod landlock;
@@ -37,5 +37,5 @@ pub mod privileges;
 pub mod shared;
 pub mod signal;
 
-pub use file_map::FileMap;
+pub use file::{FileMap, handle, record_lock};
 pub use net::{datagram, netlink, stream, tunnel};

@@ -12,8 +12,8 @@ use std::ptr::NonNull;
 use doppel_abi_machine::session::SessionHeader;
 use doppel_abi_machine::{CallCounts, RingHeader, VirtualRegisters};
 use doppel_abi_service::{
-    Account, Answers, Bells, ChannelHeader, Pulse, Requests, net::SocketHeader, storage::Ledger,
-    storage::SlotHeader,
+    Account, Answers, Bells, ChannelHeader, Pulse, Requests, net::SocketHeader, storage::Charges,
+    storage::Leases, storage::Ledger, storage::SlotHeader, storage::Used,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -45,6 +45,12 @@ unsafe impl SharedLayout for SocketHeader {}
 unsafe impl SharedLayout for SlotHeader {}
 // SAFETY: as above.
 unsafe impl SharedLayout for Ledger {}
+// SAFETY: atomics only.
+unsafe impl SharedLayout for Leases {}
+// SAFETY: atomics, and padding that nobody reads.
+unsafe impl SharedLayout for Used {}
+// SAFETY: atomics only.
+unsafe impl SharedLayout for Charges {}
 // SAFETY: atomics only.
 unsafe impl SharedLayout for Account {}
 // SAFETY: atomics, and padding that nobody reads.

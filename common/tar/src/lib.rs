@@ -7,6 +7,8 @@
 
 extern crate alloc;
 
+pub mod unpack;
+
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;

@@ -6,6 +6,7 @@ extern crate alloc;
 
 pub mod bpf;
 pub mod buddy;
+pub mod byte_ranges;
 pub mod byte_ring;
 pub mod elf;
 pub mod ldisc;

@@ -106,6 +106,27 @@ impl<O: Copy + PartialEq> RecordLocks<O> {
         self.list.retain(|r| !drop(r));
     }
 
+    /// Parts of a range that nobody has locked, in order.
+    #[must_use]
+    pub fn free(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let mut taken: Vec<_> = self.list.iter().map(|r| (r.start, r.end)).collect();
+        taken.sort_unstable();
+        let (mut free, mut next) = (Vec::new(), start);
+        for (first, last) in taken {
+            if next > end || first > end {
+                break;
+            }
+            if first > next {
+                free.push((next, first - 1));
+            }
+            next = next.max(last.saturating_add(1));
+        }
+        if next <= end {
+            free.push((next, end));
+        }
+        free
+    }
+
     /// The locks, owner by owner.
     pub fn iter(&self) -> impl Iterator<Item = &Range<O>> {
         self.list.iter()
@@ -173,6 +194,12 @@ mod tests {
                 }
             }
             assert_eq!(model(&locks), bytes);
+            let free = locks.free(want.start, want.end);
+            for b in want.start..=want.end {
+                let is_free = free.iter().any(|(first, last)| (*first..=*last).contains(&b));
+                assert_eq!(is_free, bytes[b as usize] == [None; 2]);
+            }
+            assert!(free.windows(2).all(|w| w[0].1 + 1 < w[1].0));
         }
     }
 

@@ -176,6 +176,15 @@ impl<T: ?Sized> RwSpin<T> {
     }
 }
 
+impl<T: ?Sized> RwSpin<T> {
+    /// Takes the lock for writing if it is free.
+    #[inline]
+    pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+        let taken = self.state.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then_some(WriteGuard { lock: self })
+    }
+}
+
 /// Spins, and once that has lasted long sleeps for a short while: the holder may have been preempted.
 pub(crate) fn backoff(word: &AtomicU32, seen: u32, spins: &mut u32) {
     *spins = spins.saturating_add(1);

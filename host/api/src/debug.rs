@@ -1,5 +1,6 @@
 //! What those want to know who debug a domain (docs/debugging.md).
 
+use doppel_spec::DebugLevel;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -21,22 +22,6 @@ pub struct ThreadStack {
     /// Its calls in its program, innermost first, as `libc.so.6 read+0x4d`; none if it runs, or are not told.
     #[serde(default)]
     pub user_stack: Vec<String>,
-}
-
-/// How much an event of a guest kernel matters; a level includes those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DebugLevel {
-    /// No events.
-    Off,
-    /// A program was ended by what it did, or something failed for good.
-    Error,
-    /// Something was refused: a limit, a system call that does not exist, a network service that went away.
-    Warning,
-    /// What happens in a healthy domain: processes, freezes, the network.
-    Info,
-    /// What only those who look for a fault of the kernel want: threads, patches.
-    Debug,
 }
 
 /// `PUT .../debug/events`.

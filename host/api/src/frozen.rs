@@ -1,7 +1,5 @@
 //! Frozen images and clones.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -87,40 +85,6 @@ pub struct FrozenImage {
     pub threads: u64,
     /// When it was made.
     pub created_at: String,
-}
-
-/// `POST /v1/frozen/{name}/clone`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct CloneFrozen {
-    /// How many; 1 if missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 10000)]
-    pub count: Option<u32>,
-    /// Name; several get -1, -2... behind it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
-    pub name: Option<String>,
-    /// Lines of `/sys/doppel/args`.
-    pub args: Vec<String>,
-    /// Program to run beside what was frozen; the clone ends with it.
-    pub command: Vec<String>,
-    /// Its environment.
-    pub env: BTreeMap<String, String>,
-    /// Keep standard input open.
-    pub stdin: bool,
-    /// Remove each clone when it ends.
-    pub auto_remove: bool,
-    /// Key-value pairs for the caller's own use.
-    pub labels: BTreeMap<String, String>,
-    /// Limits other than those it was frozen with.
-    pub resources: crate::Resources,
-    /// The network of each clone: a new one, whatever was frozen. Several clones cannot have the same port of the host:
-    /// leave `host_port` out.
-    pub network: crate::Network,
-    /// Seconds after which it is stopped whatever it does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout_seconds: Option<u32>,
 }
 
 /// Answer to a clone: one result a clone, in order.

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod debug;
+mod disk;
 mod domain;
 mod exec;
 mod files;
@@ -23,16 +24,17 @@ pub mod validate;
 mod volume;
 mod words;
 
-pub use debug::{DebugEvent, DebugEventOptions, DebugLevel, SetDebugEvents, ThreadStack};
+pub use debug::{DebugEvent, DebugEventOptions, SetDebugEvents, ThreadStack};
+pub use disk::{CreateDisk, Disk, RemoveDisk, ResizeDisk};
 pub use domain::{
     AttachOptions, Created, Domain, DomainState, DomainStats, ExitInfo, HealthState, KillOptions,
     ListOptions, LogOptions, MemoryStats, ProcessInfo, PruneReport, RemoveOptions, Rename, StopOptions,
     UpdateDomain, Waited,
 };
 pub use doppel_spec::{
-    CreateDomain, CreateExec, Files, HealthCheck, IoDevice, Kind, LogTarget, Mount, MountKind, Network,
-    NetworkKind, NetworkRate, NetworkRule, PortMapping, Protocol, ResizeTerminal, Resources, RestartPolicy,
-    RuleAction, RuleDirection,
+    BlockDevice, CloneFrozen, CreateDomain, CreateExec, Files, HealthCheck, IoDevice, Kind, LogTarget, Mount,
+    MountKind, Network, NetworkKind, NetworkRate, NetworkRule, PortMapping, Protocol, ResizeTerminal,
+    Resources, RestartPolicy, RuleAction, RuleDirection,
 };
 pub use exec::{Exec, InputOptions, Output};
 pub use files::{
@@ -40,8 +42,8 @@ pub use files::{
 };
 
 pub use frozen::{
-    CloneFrozen, CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, FrozenPruneOptions,
-    FrozenPruneReport, Hibernated,
+    CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, FrozenPruneOptions, FrozenPruneReport,
+    Hibernated,
 };
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
 pub use network::{Attached, NetworkStats, TrafficStats, UpdateNetwork};

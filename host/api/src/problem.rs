@@ -23,6 +23,8 @@ pub enum Code {
     FrozenNotFound,
     /// No volume of this name (404).
     VolumeNotFound,
+    /// No disk of this name (404).
+    DiskNotFound,
     /// No exec of this id (404).
     ExecNotFound,
     /// No operation of this id (404).
@@ -77,6 +79,7 @@ impl Code {
             | Self::ImageNotFound
             | Self::FrozenNotFound
             | Self::VolumeNotFound
+            | Self::DiskNotFound
             | Self::ExecNotFound
             | Self::OperationNotFound
             | Self::FileNotFound
@@ -109,6 +112,7 @@ impl Code {
             Self::ImageNotFound => "No such image",
             Self::FrozenNotFound => "No such frozen image",
             Self::VolumeNotFound => "No such volume",
+            Self::DiskNotFound => "No such disk",
             Self::ExecNotFound => "No such exec",
             Self::OperationNotFound => "No such operation",
             Self::FileNotFound => "No such file",

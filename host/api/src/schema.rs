@@ -31,6 +31,11 @@ pub fn has_field<T: ToSchema + 'static>(path: &[String], same: fn(&str, &str) ->
     schema::<T>().leads(&json!({"$ref": T::name()}), path, same)
 }
 
+/// Drops fields that values of a type do not have, down to the innermost: what one of a newer version says more.
+pub fn keep_known<T: ToSchema + 'static>(value: &mut Value) {
+    schema::<T>().keep(&json!({"$ref": T::name()}), value);
+}
+
 /// The schemas of a type and of all that it is made of, by name, and their patterns.
 #[derive(Default)]
 struct Schema {
@@ -113,6 +118,29 @@ impl Schema {
         }
         let mut fields = schema["properties"].as_object().into_iter().flatten();
         fields.any(|(field, schema)| same(field, name) && self.leads(schema, rest, same))
+    }
+
+    fn keep(&self, schema: &Value, value: &mut Value) {
+        if let Some(name) = schema["$ref"].as_str() {
+            let name = name.rsplit('/').next().unwrap_or(name);
+            return self.named.get(name).map_or((), |schema| self.keep(schema, value));
+        }
+        if let Some(parts) = schema["oneOf"].as_array().or_else(|| schema["allOf"].as_array()) {
+            let references: Vec<_> = parts.iter().filter(|part| part.get("$ref").is_some()).collect();
+            if let [part] = references[..] {
+                self.keep(part, value);
+            }
+            return;
+        }
+        match value {
+            Value::Array(all) => all.iter_mut().for_each(|value| self.keep(&schema["items"], value)),
+            Value::Object(fields) => {
+                let known = &schema["properties"];
+                fields.retain(|name, _| !known.is_object() || known.get(name).is_some());
+                fields.iter_mut().for_each(|(name, value)| self.keep(&known[name], value));
+            }
+            _ => {}
+        }
     }
 
     fn string(&self, field: &str, schema: &Value, text: &str) -> Result<(), Problem> {

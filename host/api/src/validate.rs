@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use doppel_spec::{LEAST_MEMORY, UNBOUNDED};
+use doppel_spec::{Kind, LEAST_MEMORY, UNBOUNDED};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    CloneFrozen, Code, CreateDomain, CreateExec, CreateVolume, FreezeDomain, ImportImage, KillOptions,
-    Problem, PullImage, PushImage, Rename, ResizeTerminal, Resources, SetDebugEvents, StopOptions,
-    UpdateDomain,
+    CloneFrozen, Code, CreateDisk, CreateDomain, CreateExec, CreateVolume, FreezeDomain, ImportImage,
+    KillOptions, Problem, PullImage, PushImage, Rename, ResizeDisk, ResizeTerminal, Resources,
+    SetDebugEvents, StopOptions, UpdateDomain,
 };
 
 /// Longest name of a domain or frozen image, as of a host name's label.
@@ -177,6 +177,15 @@ impl Validate for CreateDomain {
         labels(&self.labels)?;
         signal("stop_signal", self.stop_signal.as_ref())?;
         self.files.check().map_err(|(i, why)| refuse(&format!("files.mounts[{i}]"), why))?;
+        self.files.check_kept().map_err(|why| refuse("files.layer", why))?;
+        self.files.check_disks().map_err(|(i, why)| refuse(&format!("files.disks[{i}]"), why))?;
+        if self.kind == Kind::Paene && !self.files.disks.is_empty() {
+            return Err(refuse("files.disks", "a paene domain has no disks; a para domain has"));
+        }
+        if self.auto_remove && self.files.persist == Some(true) && self.files.layer.is_none() {
+            let why = "a domain that removes itself when it ends keeps nothing; name a layer, or do without auto_remove (--rm)";
+            return Err(refuse("files.persist", why));
+        }
         self.resources.across()
     }
 }
@@ -221,14 +230,39 @@ impl Validate for CloneFrozen {
 impl Validate for CreateVolume {
     fn meant(&self) -> Result<(), Problem> {
         let name = self.name.as_ref().map_or(Ok(()), |name| doppel_spec::check_volume_name(name));
-        name.map_err(|why| refuse("name", why))
+        name.map_err(|why| refuse("name", why))?;
+        let source = self.source.as_ref().map_or(Ok(()), |name| doppel_spec::check_volume_name(name));
+        source.map_err(|why| refuse("source", why))
     }
 
     fn across(&self) -> Result<(), Problem> {
-        labels(&self.labels)
+        let limited = self.size_bytes.is_some() || self.inodes.is_some();
+        match (&self.source, &self.name) {
+            (None, _) if self.snapshot => Err(refuse("snapshot", "a snapshot is of a `source`")),
+            (Some(_), None) => Err(refuse("name", "a copy of a volume has a name")),
+            (Some(_), _) if limited => Err(refuse("source", "a copy has the limits of its source")),
+            _ => labels(&self.labels),
+        }
     }
 }
 
+impl Validate for CreateDisk {
+    fn meant(&self) -> Result<(), Problem> {
+        doppel_spec::check_disk_name(&self.name).map_err(|why| refuse("name", why))?;
+        let source = self.source.as_ref().map_or(Ok(()), |name| doppel_spec::check_disk_name(name));
+        source.map_err(|why| refuse("source", why))
+    }
+
+    fn across(&self) -> Result<(), Problem> {
+        match (self.size_bytes, &self.source) {
+            (Some(_), None) if self.snapshot => Err(refuse("snapshot", "a snapshot is of a `source`")),
+            (Some(_), None) | (None, Some(_)) => Ok(()),
+            _ => Err(refuse("size_bytes", "either `size_bytes` or `source`")),
+        }
+    }
+}
+
+impl Validate for ResizeDisk {}
 impl Validate for Rename {}
 impl Validate for ResizeTerminal {}
 impl Validate for SetDebugEvents {}

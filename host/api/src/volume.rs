@@ -21,6 +21,15 @@ pub struct Volume {
     pub anonymous: bool,
     /// Ids of domains that have it, running or not.
     pub used_by: Vec<String>,
+    /// Most bytes of the host's disk that its files may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// Most files and directories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inodes: Option<u64>,
+    /// It is a snapshot: domains only read it.
+    #[serde(default)]
+    pub snapshot: bool,
 }
 
 /// `POST /v1/volumes`.
@@ -33,6 +42,22 @@ pub struct CreateVolume {
     pub name: Option<String>,
     /// Key-value pairs for the user's own use.
     pub labels: BTreeMap<String, String>,
+    /// Most bytes of the host's disk that its files may take; only para domains can have it then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 65536, maximum = 4503599627370496_u64)]
+    pub size_bytes: Option<u64>,
+    /// Most files and directories, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 4503599627370496_u64)]
+    pub inodes: Option<u64>,
+    /// The volume whose files it begins with, and whose limits it has: one that no running domain has, or a snapshot. Then `name` must
+    /// be given, and no volume be called so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{1,254}$")]
+    pub source: Option<String>,
+    /// It is a snapshot of the source: domains only read it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub snapshot: bool,
 }
 
 /// `DELETE /v1/volumes/{name}`.

@@ -39,6 +39,12 @@ enum Verb {
     Exec(Box<supervised::exec::ExecVerb>),
     /// Copy files out of or into a running domain.
     Cp(standalone::copy::CopyArgs),
+    /// List the files that a domain has changed.
+    Diff(standalone::changes::DiffArgs),
+    /// Write all files of a domain as a tar archive.
+    Export(standalone::changes::ExportArgs),
+    /// Make an image of all files of a domain.
+    Commit(standalone::changes::CommitArgs),
     /// Make a domain without starting it.
     Create(Box<supervised::create::CreateArgs>),
     /// Start domains.
@@ -104,6 +110,12 @@ enum Verb {
     /// Make, list and remove volumes.
     #[command(subcommand)]
     Volume(supervised::volumes::VolumeCommand),
+    /// List and remove layers: what domains have changed of their images' files.
+    #[command(subcommand)]
+    Layer(standalone::layer::LayerCommand),
+    /// Make, list and remove disks: block devices of domains.
+    #[command(subcommand)]
+    Disk(standalone::disk::DiskCommand),
     /// Pull an image from a registry: `doppel image pull`.
     Pull(Box<ShortArgs<PullArgs>>),
     /// Push an image to a registry: `doppel image push`.
@@ -161,6 +173,9 @@ fn main() -> ExitCode {
         Verb::Run(args) => supervised::run::run(*args),
         Verb::Exec(args) => supervised::exec::exec(*args),
         Verb::Cp(args) => standalone::copy::run(&args),
+        Verb::Diff(args) => standalone::changes::diff(&args),
+        Verb::Export(args) => standalone::changes::export(&args),
+        Verb::Commit(args) => standalone::changes::commit(&args),
         Verb::Create(args) => supervised::create::create(&args),
         Verb::Start(args) => supervised::run::start(&args),
         Verb::Stop(args) => supervised::lifecycle::stop(&args),
@@ -193,6 +208,8 @@ fn main() -> ExitCode {
         Verb::Frozen(command) => standalone::frozen::run(command).map(|()| ExitCode::SUCCESS),
         Verb::Image(args) => images(args),
         Verb::Volume(command) => supervised::volumes::run(&command),
+        Verb::Layer(command) => standalone::layer::run(&command),
+        Verb::Disk(command) => standalone::disk::run(&command),
         Verb::Pull(args) => images(args.whole(Short::Pull)),
         Verb::Push(args) => images(args.whole(Short::Push)),
         Verb::Images(args) => images(args.whole(Short::Ls)),

@@ -10,9 +10,8 @@ use doppel_sys::shared;
 
 use crate::Output;
 use crate::io::console::Console;
-use crate::peer::Peer;
+use crate::peer::{self, Peer};
 use crate::session::Session;
-use crate::session::config::ExecConfig;
 
 /// Words near the borders of what makes sense.
 fn word(byte: u8, raw: u32) -> u32 {
@@ -35,7 +34,7 @@ pub fn control_area(bytes: &[u8]) {
         map.write(shared::offset(control::RINGS + index * RING_HEADER_STRIDE), &[0; size_of::<RingHeader>()]);
     }
     let mut console = Console::new(map, true, bytes.len().is_multiple_of(2), Output::Kept);
-    let config = ExecConfig { stdin: true, ..ExecConfig::new(vec!["x".into()]) };
+    let config = peer::exec();
     let Ok(mut session) = Session::open(core, &config, Output::Kept, false) else { return };
     let slot = session.slot;
     let slot_at = control::SESSIONS + slot as u64 * SESSION_STRIDE;

@@ -23,9 +23,11 @@ mod registry;
 mod run;
 mod session;
 
-pub use doppel_spec::{IoDevice, Kind, LEAST_MEMORY, NO_PIDS_LIMIT, Resources, UNBOUNDED};
+pub use doppel_spec::{
+    ExecConfig, IoDevice, Kind, LEAST_MEMORY, NO_PIDS_LIMIT, Program, Resources, UNBOUNDED,
+};
 pub use error::Error;
-pub use freeze::frozen::{CloneConfig, FreezeReport, Resume, image_digest};
+pub use freeze::frozen::{FreezeReport, Resume, image_digest};
 pub use freeze::images::Images;
 pub use freeze::share::{DomainStats, Sharing, SharingStats};
 pub use io::archive;
@@ -46,7 +48,6 @@ pub use run::exit::Outcome;
 pub use run::fleet::{Ended, Event, Fleet, SessionEvent, SessionKey, Start};
 pub use run::key::Key;
 pub use run::outcome::{borrow, hold};
-pub use session::config::ExecConfig;
 pub use session::piped::Piped;
-pub use session::remote::{Remote, Said, attach, terminal_size};
+pub use session::remote::{Remote, SessionMessage, attach, terminal_size};
 pub use session::{Session, SessionEnd, SessionStep};

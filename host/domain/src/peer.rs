@@ -12,8 +12,15 @@ use doppel_sys::shared::SharedMap;
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::Kind;
 use crate::run::state::{Born, Core, Guests};
+use crate::{ExecConfig, Kind};
+
+/// A program with its input connected.
+pub(crate) fn exec() -> ExecConfig {
+    let mut config = ExecConfig::new(vec!["x".into()]);
+    config.spec.stdin = true;
+    config
+}
 
 /// A control area, and a process that stands for the domain.
 pub(crate) struct Peer {
@@ -42,7 +49,7 @@ impl Peer {
             owner: 0,
             freeze_to: None,
             freeze_stop: false,
-            volumes: Vec::new(),
+            storage: false,
         };
         let core = Core {
             child: Child { pid, pidfd },
@@ -51,6 +58,7 @@ impl Peer {
             id: 1,
             born,
             hostname: Mutex::default(),
+            files: Mutex::default(),
             share: Mutex::default(),
             stops: Mutex::default(),
             asleep: AtomicBool::new(false),

@@ -27,7 +27,7 @@ pub(crate) fn header_bytes(h: &Header) -> Vec<u8> {
     for digest in [h.kernel, h.image, h.vdso] {
         out.put(digest);
     }
-    for word in h.cpu.into_iter().chain([h.vcpus, h.reserved]) {
+    for word in h.cpu.into_iter().chain([h.vcpus, h.layer]) {
         out.put(word.to_le_bytes());
     }
     for word in [
@@ -46,7 +46,7 @@ pub(crate) fn header_bytes(h: &Header) -> Vec<u8> {
     for word in [h.winsize, h.boot_flags, h.owner] {
         out.put(word.to_le_bytes());
     }
-    out.put([h.name_len, h.hostname_len, h.image_name_len, h.reserved2]);
+    out.put([h.name_len, h.hostname_len, h.image_name_len, h.layers]);
     out.put(h.names);
     assert_eq!(out.0.len() as u64, HEADER_SIZE, "Header changed: see docs/freezer.md");
     out.0
@@ -87,7 +87,7 @@ pub(crate) fn parse_header(bytes: &[u8; HEADER_SIZE as usize]) -> Header {
         vdso: i.take(),
         cpu: std::array::from_fn(|_| i.u32()),
         vcpus: i.u32(),
-        reserved: i.u32(),
+        layer: i.u32(),
         memory_limit: i.u64(),
         arena_size: i.u64(),
         pagefile_size: i.u64(),
@@ -103,7 +103,7 @@ pub(crate) fn parse_header(bytes: &[u8; HEADER_SIZE as usize]) -> Header {
         name_len: i.take::<1>()[0],
         hostname_len: i.take::<1>()[0],
         image_name_len: i.take::<1>()[0],
-        reserved2: i.take::<1>()[0],
+        layers: i.take::<1>()[0],
         names: i.take(),
     }
 }

@@ -12,6 +12,7 @@
 
 mod draft;
 mod error;
+mod export;
 mod format;
 mod host;
 mod open;
@@ -24,6 +25,6 @@ mod write;
 pub use error::Error;
 pub use format::Description;
 pub use open::FrozenImage;
-pub use store::{Entry, FrozenStore, Place};
+pub use store::{Entry, FrozenStore, Medium, is_of_sleeper};
 pub use working_set::WorkingSet;
 pub use write::{Load, Report, Shadows, Standing, Subject, freeze, prepare};

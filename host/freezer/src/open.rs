@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use doppel_abi_machine::frozen::{
-    ARENA, CHUNK, CPU_WORDS, HEADER_SIZE, Header, MAGIC, MAX_SEGMENTS, SEGMENT_SIZE, Segment, VERSION,
+    ARENA, CHUNK, CPU_WORDS, HEADER_SIZE, Header, MAGIC, MAX_SEGMENTS, OWN_LAYER, SEGMENT_SIZE, Segment,
+    VERSION,
 };
 use doppel_abi_machine::layout::{FROZEN_MAX, PAGE};
 use doppel_sys::FileMap;
@@ -85,6 +87,35 @@ impl FrozenImage {
 
     fn all_chunks(&self) -> Vec<u64> {
         (0..self.header.chunks).collect()
+    }
+
+    /// The directory with the files of layers that an image's memory refers to, if its header says that there are some.
+    #[must_use]
+    pub fn layers_beside(image: &Path) -> PathBuf {
+        image.with_extension("layers")
+    }
+
+    /// That of this one; none: its memory has all files.
+    ///
+    /// # Errors
+    /// They are in the layer of the domain that sleeps in it, or not there.
+    pub fn layers(&self) -> Result<Option<PathBuf>> {
+        match self.header.layers {
+            0 => Ok(None),
+            OWN_LAYER => Err(Error::Request(
+                "the domain sleeps, and its files are its own: wake it and freeze it, and the frozen image has clones".into(),
+            )),
+            n => {
+                let dir = Self::layers_beside(&self.path);
+                match (0..n).all(|i| dir.join(i.to_string()).exists()) {
+                    true => Ok(Some(dir)),
+                    false => Err(Error::Damaged {
+                        path: self.path.clone(),
+                        reason: format!("its files are not in {}", dir.display()),
+                    }),
+                }
+            }
+        }
     }
 
     /// Opens an image without locking it and checks its header and tables only: enough to describe it.
@@ -200,13 +231,7 @@ impl FrozenImage {
         let end = from + buf.len() as u64;
         let mut at = from;
         // Holes are not read: that would fill them.
-        while at < end {
-            let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
-                Ok(s) if s < end => s,
-                Ok(_) | Err(rustix::io::Errno::NXIO) => break,
-                Err(e) => return Err(e.into()),
-            };
-            let stop = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?.min(end);
+        while let Some(Range { start, end: stop }) = data(&self.file, at, end)? {
             let range = (start - from) as usize..(stop - from) as usize;
             self.file.read_exact_at(&mut buf[range.clone()], start)?;
             for (i, page) in buf[range.clone()].chunks(PAGE as usize).enumerate() {
@@ -283,7 +308,7 @@ impl FrozenImage {
         Ok(then.wrapping_add(passed).wrapping_sub(host::monotonic_ns()))
     }
 
-    /// Copies what every clone has its own copy of to its arena and page file.
+    /// Copies what every clone has its own copy of to its arena and page file, which are empty: pages of zeros take no memory.
     ///
     /// # Errors
     /// If the host has no room.
@@ -291,12 +316,15 @@ impl FrozenImage {
         let doing = || "fill the clone's memory";
         for s in self.segments.iter().filter(|s| s.space < 0) {
             let fd = if s.space == ARENA { arena.as_fd() } else { pagefile.as_fd() };
-            let bytes = &self.map[s.offset as usize..(s.offset + s.len) as usize];
-            let mut at = 0;
-            while at < bytes.len() {
-                let n =
-                    rustix::io::pwrite(fd, &bytes[at..], s.addr + at as u64).map_err(Error::os(doing()))?;
-                at += n;
+            let (mut at, end) = (s.offset, s.offset + s.len);
+            while let Some(data) = data(&self.file, at, end).map_err(Error::os(doing()))? {
+                at = data.start;
+                while at < data.end {
+                    let bytes = &self.map[at as usize..data.end as usize];
+                    let n = rustix::io::pwrite(fd, bytes, s.addr + (at - s.offset))
+                        .map_err(Error::os(doing()))?;
+                    at += n as u64;
+                }
             }
         }
         Ok(())
@@ -328,7 +356,19 @@ impl FrozenImage {
         &self.header
     }
 
-    /// Root image's file.
+    /// Root image's file on this host: where it was when the domain was frozen or, if nothing is there, in the same store as this.
+    #[must_use]
+    pub fn root_image(&self) -> PathBuf {
+        let recorded = Path::new(self.image_path());
+        if recorded.exists() {
+            return recorded.to_owned();
+        }
+        let store = self.path.parent().and_then(Path::parent);
+        let here = store.zip(recorded.file_name()).map(|(store, name)| store.join("images").join(name));
+        here.filter(|path| path.exists()).unwrap_or_else(|| recorded.to_owned())
+    }
+
+    /// Root image's file when it was frozen.
     #[must_use]
     pub fn image_path(&self) -> &str {
         &self.names[2]
@@ -368,6 +408,18 @@ impl FrozenImage {
             kernel: hex(&h.kernel),
             image_digest: hex(&h.image),
         }
+    }
+}
+
+/// The first bytes of `from..end` of a file that are no hole.
+pub(crate) fn data(file: &File, from: u64, end: u64) -> rustix::io::Result<Option<Range<u64>>> {
+    if from >= end {
+        return Ok(None);
+    }
+    match rustix::fs::seek(file, SeekFrom::Data(from)) {
+        Ok(start) if start < end => Ok(Some(start..rustix::fs::seek(file, SeekFrom::Hole(start))?.min(end))),
+        Ok(_) | Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(e) => Err(e),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! STORE/frozen/NAME.frozen       on disk
+//! STORE/frozen/NAME.layers/      files of layers that its memory refers to, if there are some (host/layers)
 //! /dev/shm/doppel-frozen/UID/NAME.frozen   in memory, gone at the host's next boot
 //! ```
 //! A name is unique over both. Who has an image open (a clone, for its whole life) holds a shared lock on it;
@@ -10,20 +11,22 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, SeekFrom};
+use doppel_abi_service::storage::SHARED;
+use rustix::fs::FlockOperation;
 
 use crate::draft::Draft;
 use crate::error::{Error, Result};
+use crate::export::{read_file, write_file};
 use crate::{FrozenImage, WorkingSet};
 
 const SUFFIX: &str = "frozen";
 
 /// Where an image is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum Medium {
     /// On disk: survives the host.
     #[default]
     Disk,
@@ -39,7 +42,7 @@ pub struct Entry {
     /// Its file.
     pub path: PathBuf,
     /// Where it is.
-    pub place: Place,
+    pub medium: Medium,
     /// Bytes it takes.
     pub used: u64,
 }
@@ -49,6 +52,12 @@ pub struct Entry {
 pub struct FrozenStore {
     disk: PathBuf,
     memory: PathBuf,
+}
+
+/// Whether this is the file of an image in which a domain sleeps: its name says so.
+#[must_use]
+pub fn is_of_sleeper(image: &Path) -> bool {
+    image.file_stem().is_some_and(|name| name.as_encoded_bytes().ends_with(b".asleep"))
 }
 
 impl FrozenStore {
@@ -64,10 +73,10 @@ impl FrozenStore {
         }
     }
 
-    fn dir(&self, place: Place) -> &Path {
-        match place {
-            Place::Disk => &self.disk,
-            Place::Memory => &self.memory,
+    fn dir(&self, medium: Medium) -> &Path {
+        match medium {
+            Medium::Disk => &self.disk,
+            Medium::Memory => &self.memory,
         }
     }
 
@@ -75,7 +84,7 @@ impl FrozenStore {
     ///
     /// # Errors
     /// If the name is taken or no name, or the directory cannot be made.
-    pub fn vacant(&self, name: &str, place: Place) -> Result<PathBuf> {
+    pub fn vacant(&self, name: &str, medium: Medium) -> Result<PathBuf> {
         check_name(name)?;
         if let Some(taken) = self.find(name) {
             return Err(Error::Request(format!(
@@ -83,7 +92,7 @@ impl FrozenStore {
                 taken.display()
             )));
         }
-        let dir = self.dir(place);
+        let dir = self.dir(medium);
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -97,7 +106,7 @@ impl FrozenStore {
     }
 
     fn find(&self, name: &str) -> Option<PathBuf> {
-        [Place::Memory, Place::Disk]
+        [Medium::Memory, Medium::Disk]
             .into_iter()
             .map(|p| self.dir(p).join(name).with_added_extension(SUFFIX))
             .find(|p| p.exists())
@@ -139,8 +148,8 @@ impl FrozenStore {
     /// If a directory cannot be read.
     pub fn list(&self) -> Result<Vec<Entry>> {
         let mut all = Vec::new();
-        for place in [Place::Disk, Place::Memory] {
-            let dir = self.dir(place);
+        for medium in [Medium::Disk, Medium::Memory] {
+            let dir = self.dir(medium);
             let entries = match fs::read_dir(dir) {
                 Ok(entries) => entries,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -156,7 +165,7 @@ impl FrozenStore {
                 all.push(Entry {
                     name: name.to_string_lossy().into_owned(),
                     path: path.clone(),
-                    place,
+                    medium,
                     used,
                 });
             }
@@ -183,6 +192,7 @@ impl FrozenStore {
             Err(e) => return Err(Error::os(doing())(e)),
         }
         fs::remove_file(&path).map_err(Error::host(doing()))?;
+        forget_layers(&path)?;
         forget_working_set(&path)
     }
 
@@ -196,82 +206,107 @@ impl FrozenStore {
         forget_working_set(path)
     }
 
-    /// Writes an image to `out`: extents and their bytes, holes left out.
+    /// Writes an image to `out`, with the files of layers that its memory refers to.
     ///
     /// # Errors
-    /// If it is damaged, or what the host says.
+    /// If it is damaged, a domain sleeps in it whose files are its own, or what the host says.
     pub fn export(&self, name: &str, out: &mut dyn Write) -> Result<u64> {
         let image = self.open(name)?;
         let failed = || Error::host("export a frozen image");
+        let layers = image.layers()?;
         let len = image.header().file_len;
-        out.write_all(EXPORT_MAGIC).and_then(|()| out.write_all(&len.to_le_bytes())).map_err(failed())?;
-        let mut at = 0;
-        let mut buf = vec![0; 1 << 20];
-        while at < len {
-            let start = match rustix::fs::seek(image.file(), SeekFrom::Data(at)) {
-                Ok(s) => s,
-                Err(rustix::io::Errno::NXIO) => break,
-                Err(e) => return Err(Error::os("export a frozen image")(e)),
-            };
-            let hole = rustix::fs::seek(image.file(), SeekFrom::Hole(start))
-                .map_err(Error::os("export a frozen image"))?;
-            let end = hole.min(start + buf.len() as u64);
-            let piece = &mut buf[..(end - start) as usize];
-            image.file().read_exact_at(piece, start).map_err(failed())?;
-            for word in [start, piece.len() as u64] {
-                out.write_all(&word.to_le_bytes()).map_err(failed())?;
+        out.write_all(EXPORT_MAGIC).map_err(failed())?;
+        write_file(image.file(), len, out)?;
+        if let Some(dir) = layers {
+            for number in 0..image.header().layers {
+                let path = dir.join(number.to_string());
+                let file = File::open(&path).map_err(Error::host(format!("open {}", path.display())))?;
+                // The domain that was frozen writes behind what it has in common with the image.
+                let mut end = [0; size_of::<u64>()];
+                let end = match rustix::fs::fgetxattr(&file, SHARED, &mut end) {
+                    Ok(8) => u64::from_le_bytes(end),
+                    _ => u64::MAX,
+                };
+                let len = file.metadata().map_err(failed())?.len().min(end);
+                write_file(&file, len, out)?;
             }
-            out.write_all(piece).map_err(failed())?;
-            at = end;
         }
-        out.write_all(&[0xff; 16]).and_then(|()| out.flush()).map_err(failed())?;
+        out.flush().map_err(failed())?;
         Ok(len)
     }
 
     /// Takes what [`Self::export`] wrote.
     ///
     /// # Errors
-    /// If it is not sound, the name is taken, or what the host says; nothing is left behind then.
-    pub fn import(&self, name: &str, place: Place, from: &mut dyn Read) -> Result<FrozenImage> {
-        let to = self.vacant(name, place)?;
+    /// If it is not sound, the name is taken, it has files that are not kept in memory, or what the host says; nothing is left behind then.
+    pub fn import(&self, name: &str, medium: Medium, from: &mut dyn Read) -> Result<FrozenImage> {
+        let to = self.vacant(name, medium)?;
         let failed = || Error::host("import a frozen image");
         let bad = |reason: &str| Error::Damaged { path: name.into(), reason: reason.into() };
-        let mut word = [0u8; 8];
-        let mut next = |from: &mut dyn Read| -> Result<u64> {
-            from.read_exact(&mut word).map_err(|_| bad("the export is cut short"))?;
-            Ok(u64::from_le_bytes(word))
-        };
         let mut magic = [0u8; 8];
         from.read_exact(&mut magic).map_err(failed())?;
         if magic != *EXPORT_MAGIC {
             return Err(bad("not an exported frozen image"));
         }
-        let len = next(from)?;
         // Without a name until it is whole, so that whoever is killed leaves nothing.
-        let temporary = Draft::new(self.dir(place)).map_err(failed())?;
-        temporary.as_file().set_len(len).map_err(failed())?;
-        let mut buf = vec![0; 1 << 20];
-        loop {
-            let (at, n) = (next(from)?, next(from)?);
-            if at == u64::MAX && n == u64::MAX {
-                break;
-            }
-            let inside = at.checked_add(n).is_some_and(|e| e <= len);
-            let (true, Some(piece)) = (inside, buf.get_mut(..usize::try_from(n).unwrap_or(usize::MAX)))
-            else {
-                return Err(bad("an extent makes no sense"));
-            };
-            from.read_exact(piece).map_err(|_| bad("the export is cut short"))?;
-            temporary.as_file().write_all_at(piece, at).map_err(failed())?;
-        }
+        let temporary = Draft::new(self.dir(medium)).map_err(failed())?;
+        read_file(from, temporary.as_file(), &bad)?;
         let nameless = PathBuf::from(format!("/proc/self/fd/{}", temporary.as_file().as_raw_fd()));
-        FrozenImage::open(&nameless).map_err(|e| match e {
+        let image = FrozenImage::open(&nameless).map_err(|e| match e {
             Error::Damaged { reason, .. } => bad(&reason),
             other => other,
         })?;
-        temporary.as_file().sync_data().map_err(failed())?;
-        temporary.persist(&to).map_err(failed())?;
+        let layers = image.header().layers;
+        drop(image);
+        match layers {
+            0 => {}
+            _ if medium == Medium::Memory => {
+                return Err(Error::Request(format!(
+                    "frozen image {name} has files in layers, which are kept on disk: import it without --in-memory"
+                )));
+            }
+            1..=LAYERS_MOST => import_layers(&to, layers, from, &bad)?,
+            _ => return Err(bad("its files are not in it")),
+        }
+        let persisted = temporary.as_file().sync_data().and_then(|()| temporary.persist(&to));
+        if let Err(e) = persisted {
+            forget_layers(&to)?;
+            return Err(failed()(e));
+        }
         FrozenImage::open_unchecked(&to)
+    }
+}
+
+/// Takes the files of layers for an image that is to be at `image`. What is there of them is of none that was whole.
+fn import_layers(image: &Path, count: u8, from: &mut dyn Read, bad: &dyn Fn(&str) -> Error) -> Result<()> {
+    forget_layers(image)?;
+    let dir = FrozenImage::layers_beside(image);
+    let failed = || Error::host("import a frozen image");
+    let mut take = || {
+        DirBuilder::new().mode(0o700).create(&dir).map_err(failed())?;
+        for number in 0..count {
+            let mut options = File::options();
+            let options = options.write(true).create_new(true).mode(0o600);
+            let file = options.open(dir.join(number.to_string())).map_err(failed())?;
+            read_file(from, &file, bad)?;
+            file.sync_all().map_err(failed())?;
+        }
+        File::open(&dir).and_then(|dir| dir.sync_all()).map_err(failed())
+    };
+    take().inspect_err(|_| {
+        // What is left of it is replaced by the next one of that name.
+        let _ = forget_layers(image);
+    })
+}
+
+/// Removes what is kept of layers for an image.
+fn forget_layers(image: &Path) -> Result<()> {
+    let path = FrozenImage::layers_beside(image);
+    match fs::remove_dir_all(&path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(Error::host(format!("remove {}", path.display()))(e))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -286,6 +321,8 @@ fn forget_working_set(image: &Path) -> Result<()> {
 }
 
 const EXPORT_MAGIC: &[u8; 8] = b"DOPPELEX";
+/// Most files of layers that an image refers to.
+const LAYERS_MOST: u8 = 8;
 
 fn check_name(name: &str) -> Result<()> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

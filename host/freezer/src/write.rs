@@ -71,6 +71,10 @@ pub struct Subject<'a> {
     pub winsize: u32,
     /// Who runs it.
     pub owner: u32,
+    /// What tells its layer as it is now, if it is to go on with that; 0: it is not.
+    pub layer: u32,
+    /// `Header::layers`.
+    pub layers: u8,
 }
 
 /// What freezing cost.
@@ -231,7 +235,7 @@ fn header(s: &Subject<'_>) -> Result<Header> {
         vdso: host::vdso()?,
         cpu: *doppel_sys::cpu::features(),
         vcpus: s.vcpus,
-        reserved: 0,
+        layer: s.layer,
         memory_limit: s.memory_limit,
         arena_size: size(s.arena)?,
         pagefile_size: size(s.pagefile)?,
@@ -247,7 +251,7 @@ fn header(s: &Subject<'_>) -> Result<Header> {
         name_len: 0,
         hostname_len: 0,
         image_name_len: 0,
-        reserved2: 0,
+        layers: s.layers,
         names: [0; 256],
     };
     pack_names(&mut h, [s.name, s.hostname, s.image_path]).ok_or_else(|| {

@@ -53,13 +53,13 @@ fn mutate(bytes: &mut Vec<u8>, n: &mut Numbers) {
 
 #[test]
 fn mutated_images() {
-    let (shelf, good, mut n) = (common::Shelf::new(), common::sound_image(), Numbers(2007));
-    assert_eq!(shelf.exercise(&good), 1, "the image they are made of is sound");
+    let (store, good, mut n) = (common::TempStore::new(), common::sound_image(), Numbers(2007));
+    assert_eq!(store.exercise(&good), 1, "the image they are made of is sound");
     let mut taken = 0;
     for _ in 0..4000 {
         let mut bytes = good.clone();
         mutate(&mut bytes, &mut n);
-        taken += shelf.exercise(&bytes);
+        taken += store.exercise(&bytes);
     }
     // Else the checksums stop everything and nothing behind them is tested.
     assert!(taken > 200, "only {taken} were taken for sound");
@@ -67,12 +67,12 @@ fn mutated_images() {
 
 #[test]
 fn mutated_exports() {
-    let shelf = common::Shelf::new();
-    let (good, mut n) = (shelf.export_of(&common::sound_image()), Numbers(5));
-    assert_eq!(shelf.exercise(&good), 1, "the export they are made of is sound");
+    let store = common::TempStore::new();
+    let (good, mut n) = (store.export_of(&common::sound_image()), Numbers(5));
+    assert_eq!(store.exercise(&good), 1, "the export they are made of is sound");
     for _ in 0..2000 {
         let mut bytes = good.clone();
         mutate(&mut bytes, &mut n);
-        shelf.exercise(&bytes);
+        store.exercise(&bytes);
     }
 }

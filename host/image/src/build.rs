@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::store::{Record, Source, Store, check_name};
 use crate::tree::Limits;
 use crate::{Error, Result};

@@ -69,7 +69,7 @@ fn or_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) ->
 /// Where an image's layers came from, and what they are in the store of blobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Oci {
-    /// Digest of the image manifest (`sha256:…`).
+    /// Digest of the image manifest (`sha256:…`); empty: it is made when the image is pushed.
     pub manifest: String,
     /// Digests of the manifest, the configuration and the layers: what must stay in the store of blobs.
     pub blobs: Vec<String>,

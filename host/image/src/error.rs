@@ -85,12 +85,12 @@ impl Error {
 }
 
 /// Adds what was being done to a host error.
-pub(crate) trait Doing<T> {
+pub(crate) trait IoContext<T> {
     /// The error says "cannot `verb` `path`".
     fn doing(self, verb: &str, path: &Path) -> Result<T>;
 }
 
-impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
+impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
     fn doing(self, verb: &str, path: &Path) -> Result<T> {
         self.map_err(|e| Error::Io { what: format!("{verb} {}", path.display()), source: e.into() })
     }

@@ -10,7 +10,7 @@ use doppel_erofs::{Erofs, Inode, Kind};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::store::{Counts, OpenImage};
 use crate::{Error, Result, patch};
 

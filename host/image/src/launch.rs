@@ -7,7 +7,7 @@ use crate::identity::{Identity, identity};
 
 /// What the caller says; `None` and empty leave it to the image.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct LaunchOptions {
     /// The command, behind the entry point.
     pub command: Vec<OsString>,
     /// Another entry point; the image's default command does not apply then. Empty: none.
@@ -29,7 +29,7 @@ pub struct Launch {
     pub user: Identity,
 }
 
-/// Resolves `wanted` over `config`. `file` reads a small file of the image; it is asked for `/etc/passwd` and
+/// Resolves `options` over `config`. `file` reads a small file of the image; it is asked for `/etc/passwd` and
 /// `/etc/group` only where they are needed.
 ///
 /// # Errors
@@ -37,22 +37,22 @@ pub struct Launch {
 /// A sentence about a user or group that the image does not know.
 pub fn launch(
     config: &ImageConfig,
-    wanted: Wanted,
+    options: LaunchOptions,
     file: impl FnMut(&str) -> Option<Vec<u8>>,
 ) -> Result<Launch, String> {
-    let mut argv = match &wanted.entrypoint {
+    let mut argv = match &options.entrypoint {
         Some(entrypoint) if entrypoint.is_empty() => Vec::new(),
         Some(entrypoint) => vec![entrypoint.clone()],
         None => config.entrypoint.iter().map(Into::into).collect(),
     };
-    match wanted.command {
+    match options.command {
         command if !command.is_empty() => argv.extend(command),
-        _ if wanted.entrypoint.is_none() => argv.extend(config.cmd.iter().map(OsString::from)),
+        _ if options.entrypoint.is_none() => argv.extend(config.cmd.iter().map(OsString::from)),
         _ => {}
     }
     let dir = Some(config.working_dir.as_str()).filter(|d| !d.is_empty());
-    let cwd = wanted.workdir.unwrap_or_else(|| dir.unwrap_or("/").into());
-    let user = wanted.user.unwrap_or_else(|| config.user.clone());
+    let cwd = options.workdir.unwrap_or_else(|| dir.unwrap_or("/").into());
+    let user = options.user.unwrap_or_else(|| config.user.clone());
     Ok(Launch { argv, cwd, user: identity(&user, file).map_err(|e| format!("the image's {e}"))? })
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::{Error, Result, Store};
 
 impl Store {

@@ -28,7 +28,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
 use crate::config::Oci;
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::input::{archive, compressed, directory};
 use crate::patch::{PatchReport, SCANNER};
 use crate::tree::{Content, Limits, Tree};
@@ -100,6 +100,13 @@ pub enum Source {
     Oci {
         /// The reference it was pulled by, or the path of its archive.
         reference: String,
+    },
+    /// What a domain has made of another image.
+    Domain {
+        /// The domain, or its layer.
+        name: String,
+        /// The other image.
+        image: String,
     },
 }
 

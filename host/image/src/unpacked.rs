@@ -17,7 +17,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, FlockOperation, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, flock,
 };
 
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::{Error, Result, Store};
 
 /// Bytes copied at a time.

@@ -14,7 +14,7 @@ use std::path::Path;
 use doppel_abi_image as abi;
 use sha2::{Digest, Sha256};
 
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::patch::{PatchReport, section};
 use crate::store::Counts;
 use crate::tree::{Content, Data, Tree, split_xattr};
@@ -110,7 +110,7 @@ fn append_patches(
     let files: Vec<_> = plans
         .iter()
         .filter(|p| matches!(tree.nodes[p.node].content, Content::File(_)) && p.size > 0)
-        .map(|p| section::Place {
+        .map(|p| section::FileExtent {
             nid: nids[p.node],
             offset: u64::from(p.start) * BLOCK as u64,
             len: p.size,

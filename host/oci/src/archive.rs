@@ -13,7 +13,7 @@ use doppel_image::{Limits, Source, Store, decompressed};
 use serde::Deserialize;
 use tar::{EntryType, Header};
 
-use crate::error::{Doing, printable};
+use crate::error::{IoContext, printable};
 use crate::model::{Config, DOCUMENT_MAX, Descriptor, Document, Manifest, OCI_LAYER};
 use crate::pull::{Make, Pulled, existing};
 use crate::push::{descriptor, documents};

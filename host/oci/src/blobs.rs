@@ -20,7 +20,7 @@ use doppel_image::Store;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::{Cancel, Digest, Error, Result};
 
 /// The store of blobs. As long as it lives, no blob is collected.

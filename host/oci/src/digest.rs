@@ -1,6 +1,7 @@
 //! SHA-256 digests as OCI writes them.
 
 use std::fmt;
+use std::io::{self, Write};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
@@ -68,5 +69,25 @@ impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A writer that hashes and counts what goes through it.
+pub(crate) struct Hashed<W> {
+    pub(crate) out: W,
+    pub(crate) hash: Sha256,
+    pub(crate) len: u64,
+}
+
+impl<W: Write> Write for Hashed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.out.write(bytes)?;
+        self.hash.update(&bytes[..n]);
+        self.len += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }

@@ -106,12 +106,12 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 /// Adds what was being done to a host error.
-pub(crate) trait Doing<T> {
+pub(crate) trait IoContext<T> {
     /// The error says "cannot `verb` `path`".
     fn doing(self, verb: &str, path: &Path) -> Result<T>;
 }
 
-impl<T> Doing<T> for io::Result<T> {
+impl<T> IoContext<T> for io::Result<T> {
     fn doing(self, verb: &str, path: &Path) -> Result<T> {
         self.map_err(|source| Error::Io { what: format!("{verb} {}", path.display()), source })
     }

@@ -3,7 +3,7 @@
 //! A pulled image is two things in the store: *blobs* (manifest, configuration, layers as they were sent; named by
 //! digest, shared by images) and a root image made from the layers, which `doppel-image` writes.
 //!
-//! Key types: [`Reference`] (what is pulled), [`Blobs`] (the store of blobs), [`Pull`], [`Push`], [`Progress`] (told
+//! Key types: [`Reference`] (what is pulled), [`Blobs`] (the store of blobs), [`Pull`], [`Push`], [`Artifact`] (one file of another kind), [`Progress`] (told
 //! what happens), [`Cancel`] (ends an operation from another thread). Everything blocks: an asynchronous caller runs it
 //! on a thread of its own.
 //!
@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod artifact;
 mod auth;
 mod blobs;
 mod client;
@@ -29,6 +30,7 @@ mod reference;
 mod save;
 
 pub use archive::{Import, import, is_layout, sniff};
+pub use artifact::{Artifact, ArtifactKind};
 pub use auth::Credentials;
 pub use blobs::{Blobs, Pruned};
 pub use digest::Digest;

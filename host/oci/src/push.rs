@@ -13,7 +13,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::blobs::Blobs;
 use crate::client::Client;
-use crate::error::Doing;
+use crate::digest::Hashed;
+use crate::error::IoContext;
 use crate::model::{
     Config, DOCUMENT_MAX, Descriptor, Document, Manifest, OCI_CONFIG, OCI_LAYER, OCI_MANIFEST, Platform,
     RootFs,
@@ -68,14 +69,26 @@ impl Push {
             self.credentials.as_ref(),
             cancel,
         );
-        let (mut sent, mut existed) = (0, 0);
-        for blob in manifest.layers.iter().chain([&manifest.config]) {
-            let new = send(&client, &blobs, blob, progress, cancel)?;
-            *if new { &mut sent } else { &mut existed } += 1;
-        }
+        let (sent, existed) = send_all(&client, &blobs, manifest.blobs(), progress, cancel)?;
         client.put_manifest(&self.reference.manifest(), manifest.media_type(), &bytes)?;
         Ok(Pushed { reference: self.reference.to_string(), manifest: digest, sent, existed })
     }
+}
+
+/// Sends blobs that are not there; how many were sent, and how many were there.
+pub(crate) fn send_all<'a>(
+    client: &Client,
+    blobs: &Blobs,
+    all: impl Iterator<Item = &'a Descriptor>,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<(u64, u64)> {
+    let (mut sent, mut existed) = (0, 0);
+    for blob in all {
+        let new = send(client, blobs, blob, progress, cancel)?;
+        *if new { &mut sent } else { &mut existed } += 1;
+    }
+    Ok((sent, existed))
 }
 
 /// Sends a blob unless it is there; tries again when the connection breaks.
@@ -136,8 +149,8 @@ pub(crate) fn manifest_of(
     progress: &dyn Progress,
 ) -> Result<(Digest, Vec<u8>, Manifest)> {
     let oci = match store.record(name)?.oci {
-        Some(oci) => oci,
-        None => make_layer(store, blobs, name, progress)?,
+        Some(oci) if !oci.manifest.is_empty() => oci,
+        oci => make_layer(store, blobs, name, oci.unwrap_or_default().config, progress)?,
     };
     let bad = |why: &str| Error::invalid(format!("image {name}"), why);
     let digest = Digest::parse(&oci.manifest).map_err(bad)?;
@@ -149,7 +162,13 @@ pub(crate) fn manifest_of(
 }
 
 /// Makes one layer of a root image, its configuration and manifest, and notes them in the image's record.
-fn make_layer(store: &Store, blobs: &Blobs, name: &str, progress: &dyn Progress) -> Result<Oci> {
+fn make_layer(
+    store: &Store,
+    blobs: &Blobs,
+    name: &str,
+    config: ImageConfig,
+    progress: &dyn Progress,
+) -> Result<Oci> {
     progress.event(Event::Write);
     let image = store.open(name)?;
     let file = blobs.create()?;
@@ -160,7 +179,7 @@ fn make_layer(store: &Store, blobs: &Blobs, name: &str, progress: &dyn Progress)
     let config = Config {
         architecture: platform.architecture,
         os: platform.os,
-        config: Some(ImageConfig::default()),
+        config: Some(config),
         rootfs: RootFs { kind: "layers".into(), diff_ids: vec![diff_id] },
     };
     let layer = descriptor(&format!("{OCI_LAYER}+gzip"), layer, size);
@@ -204,8 +223,7 @@ pub(crate) fn documents(
     config: &Config,
     layers: Vec<Descriptor>,
 ) -> Result<(Vec<u8>, (Digest, Manifest))> {
-    let encode = |e: serde_json::Error| Error::Io { what: "encode a manifest".into(), source: e.into() };
-    let config = serde_json::to_vec(config).map_err(encode)?;
+    let config = encode(config)?;
     let digest = blobs.put(&config)?;
     let manifest = Manifest {
         schema_version: 2,
@@ -213,9 +231,14 @@ pub(crate) fn documents(
         config: descriptor(OCI_CONFIG, digest, config.len() as u64),
         layers,
     };
-    let bytes = serde_json::to_vec(&manifest).map_err(encode)?;
+    let bytes = encode(&manifest)?;
     let digest = blobs.put(&bytes)?;
     Ok((bytes, (digest, manifest)))
+}
+
+/// A document as its registry keeps it.
+pub(crate) fn encode(document: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(document).map_err(|e| Error::Io { what: "encode a manifest".into(), source: e.into() })
 }
 
 pub(crate) fn descriptor(media_type: &str, digest: Digest, size: u64) -> Descriptor {
@@ -225,25 +248,5 @@ pub(crate) fn descriptor(media_type: &str, digest: Digest, size: u64) -> Descrip
         size,
         platform: None,
         annotations: Default::default(),
-    }
-}
-
-/// Hashes and counts what is written through it.
-struct Hashed<W> {
-    out: W,
-    hash: Sha256,
-    len: u64,
-}
-
-impl<W: Write> Write for Hashed<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = self.out.write(bytes)?;
-        self.hash.update(&bytes[..n]);
-        self.len += n as u64;
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
     }
 }

@@ -42,6 +42,12 @@ impl Reference {
         self.digest.as_ref()
     }
 
+    /// What has this digest in the same repository.
+    #[must_use]
+    pub fn with_digest(self, digest: Digest) -> Self {
+        Self { tag: None, digest: Some(digest), ..self }
+    }
+
     /// The tag, if it names one.
     #[must_use]
     pub fn tag(&self) -> Option<&str> {

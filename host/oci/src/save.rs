@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use doppel_image::Store;
 use tar::{Builder, EntryType, Header};
 
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::push::{descriptor, manifest_of};
 use crate::{Blobs, Digest, Error, Progress, Reference, Result};
 

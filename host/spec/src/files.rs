@@ -5,7 +5,9 @@ use utoipa::ToSchema;
 
 /// Most mounts of a domain.
 const MOST_MOUNTS: usize = 64;
-/// Longest name of a volume.
+/// Most disks of a domain: of its storage service's places, volumes and a layer leave so many.
+const MOST_DISKS: usize = 16;
+/// Longest name of a volume, a layer or a disk.
 const LONGEST_NAME: usize = 255;
 /// Mount options by which programs' rights change, and their opposites: Docker's defaults first.
 const RIGHTS: [(&str, &str); 3] = [("nosuid", "suid"), ("nodev", "dev"), ("noexec", "exec")];
@@ -25,6 +27,32 @@ pub struct Files {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub mounts: Vec<Mount>,
+    /// What the domain changes outside of its mounts is kept on disk: it finds it again whenever it is started, and it goes when the
+    /// domain is removed. If it is false, that is in memory and ends with each run. If it is missing, it is kept unless the domain is
+    /// removed when it ends (`auto_remove`), its root is `read_only`, or it is a paene domain with a limit on its disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persist: Option<bool>,
+    /// It is kept under this name, and stays when the domain is removed: another one of the same image finds it again. One
+    /// domain at a time can have it. 2 to 255 letters, digits, `-`, `_` and `.`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{1,254}$")]
+    pub layer: Option<String>,
+    /// Disks that it has, as `/dev/vda`, `/dev/vdb`, … in this order. Para domains only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub disks: Vec<BlockDevice>,
+}
+
+/// A disk that a domain has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlockDevice {
+    /// The disk's name: 2 to 255 letters, digits, `-`, `_` and `.`.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{1,254}$")]
+    pub name: String,
+    /// The domain only reads it, as others may at the same time; else no other domain has it meanwhile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
 }
 
 /// Something that is mounted.
@@ -94,6 +122,49 @@ impl Files {
             if self.mounts[..i].iter().any(|other| other.target == mount.target) {
                 return Err((i, format!("{} is a target twice", mount.target)));
             }
+        }
+        Ok(())
+    }
+
+    /// Whether what the domain changes outside of its mounts is kept; that it is to be kept is said.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.layer.is_some() || self.persist == Some(true)
+    }
+
+    /// Refuses what is to be kept and cannot be, or not so.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_kept(&self) -> Result<(), String> {
+        if let Some(name) = &self.layer {
+            check_layer_name(name)?;
+        }
+        match (&self.layer, self.persist) {
+            (Some(name), Some(false)) => {
+                Err(format!("nothing is kept in layer {name:?} if persist is false"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses disks that no domain can have.
+    ///
+    /// # Errors
+    /// Which, by its place in the list, and why.
+    pub fn check_disks(&self) -> Result<(), (usize, String)> {
+        for (i, disk) in self.disks.iter().enumerate() {
+            check_disk_name(&disk.name).map_err(|why| (i, why))?;
+            if self.disks[..i].iter().any(|other| other.name == disk.name) {
+                return Err((i, format!("disk {:?} is given twice", disk.name)));
+            }
+        }
+        if self.disks.len() > MOST_DISKS {
+            return Err((MOST_DISKS, format!("at most {MOST_DISKS} disks")));
+        }
+        let places = self.volumes().count() + usize::from(self.is_kept()) + self.disks.len();
+        if !self.disks.is_empty() && places > MOST_MOUNTS {
+            return Err((0, format!("at most {MOST_MOUNTS} volumes and disks")));
         }
         Ok(())
     }
@@ -168,6 +239,29 @@ impl Mount {
 /// # Errors
 /// Why it is none.
 pub fn check_volume_name(name: &str) -> Result<(), String> {
+    check_name(name, "volume").map_err(|why| match name.contains('/') {
+        true => why + "; a directory of the host is given by its absolute path",
+        false => why,
+    })
+}
+
+/// Refuses what is no name of a layer.
+///
+/// # Errors
+/// Why it is none.
+pub fn check_layer_name(name: &str) -> Result<(), String> {
+    check_name(name, "layer")
+}
+
+/// Refuses what is no name of a disk.
+///
+/// # Errors
+/// Why it is none.
+pub fn check_disk_name(name: &str) -> Result<(), String> {
+    check_name(name, "disk")
+}
+
+fn check_name(name: &str, what: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let good = (2..=LONGEST_NAME).contains(&name.len())
         && name.chars().all(fits)
@@ -175,10 +269,8 @@ pub fn check_volume_name(name: &str) -> Result<(), String> {
     if good {
         return Ok(());
     }
-    let path =
-        if name.contains('/') { "; a directory of the host is given by its absolute path" } else { "" };
     Err(format!(
-        "{name:?} is no name of a volume: 2 to {LONGEST_NAME} letters, digits, '-', '_' and '.', the first a letter or digit{path}"
+        "{name:?} is no name of a {what}: 2 to {LONGEST_NAME} letters, digits, '-', '_' and '.', the first a letter or digit"
     ))
 }
 
@@ -279,6 +371,31 @@ mod tests {
         assert!(of(bind, Some("/"), &["rw", "ro"]).is_read_only());
         assert!(!of(bind, Some("/"), &["ro", "rw"]).is_read_only());
         assert!(of(volume, None, &[]).all_options().is_empty(), "as Docker has them");
+    }
+
+    #[test]
+    fn what_is_kept() {
+        let files = |persist, layer: Option<&str>| Files {
+            persist,
+            layer: layer.map(str::to_owned),
+            ..Files::default()
+        };
+        for (persist, layer, kept) in [
+            (None, None, false),
+            (Some(true), None, true),
+            (Some(false), None, false),
+            (None, Some("web"), true),
+        ] {
+            let files = files(persist, layer);
+            files.check_kept().unwrap();
+            assert_eq!(files.is_kept(), kept);
+        }
+        for (persist, layer, why) in
+            [(Some(false), "web", "persist is false"), (None, "a/b", "no name of a layer")]
+        {
+            let said = files(persist, Some(layer)).check_kept().unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
     }
 
     #[test]

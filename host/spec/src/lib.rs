@@ -11,19 +11,25 @@
 
 #[cfg(feature = "cli")]
 mod cli;
+mod clone;
 mod domain;
 mod exec;
 mod files;
 mod network;
+mod program;
+mod request;
 mod resources;
 pub mod values;
 
 #[cfg(feature = "cli")]
 pub use cli::ResourceArgs;
-pub use domain::{CreateDomain, HealthCheck, Kind, LogTarget, RestartPolicy};
-pub use exec::{CreateExec, ResizeTerminal};
-pub use files::{Files, Mount, MountKind, check_volume_name};
+pub use clone::CloneFrozen;
+pub use domain::{CreateDomain, DebugLevel, HealthCheck, Kind, LogTarget, RestartPolicy};
+pub use exec::{CreateExec, ExecConfig, ResizeTerminal};
+pub use files::{BlockDevice, Files, Mount, MountKind, check_disk_name, check_layer_name, check_volume_name};
 pub use network::{
     Network, NetworkKind, NetworkRate, NetworkRule, PortMapping, Protocol, RuleAction, RuleDirection,
 };
+pub use program::Program;
+pub use request::{Request, Unfit, flags};
 pub use resources::{IoDevice, LEAST_MEMORY, MOST_CPUS, NO_PIDS_LIMIT, Resources, UNBOUNDED};

@@ -1,8 +1,10 @@
 //! What a domain may use.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::Kind;
 #[cfg(feature = "cli")]
 use crate::values;
 
@@ -90,18 +92,19 @@ pub struct Resources {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub io_devices: Vec<IoDevice>,
-    /// Most bytes a paene domain may write beside its image; half of the host's memory if missing.
+    /// Most bytes that files may hold beside the image. Of a paene domain they are in memory then, and half of the host's memory if
+    /// it is missing; of a para domain those that it keeps are bounded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 65536, maximum = 4503599627370496_u64)]
     #[cfg_attr(
         feature = "cli",
         arg(
             long = "disk", value_name = "SIZE", value_parser = values::size,
-            help = "Most that a paene domain may write beside its image, for example 1g"
+            help = "Most that a paene domain, or a para domain that keeps its files, may write beside its image, for example 1g"
         )
     )]
     pub disk_bytes: Option<u64>,
-    /// Most files and directories of that.
+    /// Most files and directories of that, of a paene domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4503599627370496_u64)]
     #[cfg_attr(feature = "cli", arg(long = "inodes", value_name = "N"))]
@@ -119,6 +122,44 @@ impl Resources {
         ];
         asked.into_iter().find(|(asked, _)| *asked).map(|(_, field)| field)
     }
+
+    /// These, and of `others` what is missing here; limits of a device are each by itself.
+    ///
+    /// # Errors
+    /// None that is known: both are plain data.
+    pub fn over(&self, others: &Self) -> serde_json::Result<Self> {
+        let mut merged = serde_json::to_value(others)?;
+        if let (Some(all), Value::Object(given)) = (merged.as_object_mut(), serde_json::to_value(self)?) {
+            all.extend(given);
+        }
+        let merged: Self = serde_json::from_value(merged)?;
+        Ok(Self { io_devices: devices_over(&self.io_devices, &others.io_devices), ..merged })
+    }
+
+    /// Of these, what any domain of this kind can have: only paene domains have a bound on files in memory.
+    #[must_use]
+    pub fn of_kind(&self, kind: Kind) -> Self {
+        match kind {
+            Kind::Para => Self { disk_bytes: None, disk_inodes: None, ..self.clone() },
+            Kind::Paene => self.clone(),
+        }
+    }
+}
+
+fn devices_over(these: &[IoDevice], others: &[IoDevice]) -> Vec<IoDevice> {
+    let mut all = others.to_vec();
+    for more in these {
+        match all.iter_mut().find(|d| d.device == more.device) {
+            Some(device) => {
+                device.read_bps = more.read_bps.or(device.read_bps);
+                device.write_bps = more.write_bps.or(device.write_bps);
+                device.read_iops = more.read_iops.or(device.read_iops);
+                device.write_iops = more.write_iops.or(device.write_iops);
+            }
+            None => all.push(more.clone()),
+        }
+    }
+    all
 }
 
 /// Most that may be moved to and from a block device in a second; 0 is no limit.
@@ -142,4 +183,33 @@ pub struct IoDevice {
     #[schema(maximum = 4294967295_u64)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_iops: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_counts_and_what_is_missing_is_as_below() {
+        let below = Resources { cpus: Some(0.1), pids: Some(9), ..Default::default() };
+        let given = Resources { pids: Some(0), memory_bytes: Some(u64::MAX), ..Default::default() };
+        let both = Resources { cpus: Some(0.1), ..given.clone() };
+        assert_eq!(given.over(&below).unwrap(), both);
+    }
+
+    #[test]
+    fn limits_of_devices_are_each_by_itself() {
+        let of = |device: &str, read_bps, write_bps| IoDevice {
+            device: device.into(),
+            read_bps,
+            write_bps,
+            ..Default::default()
+        };
+        let below = [of("8:0", Some(1), Some(2)), of("8:1", Some(3), None)];
+        let merged = devices_over(&[of("8:0", None, Some(0)), of("/dev/x", Some(4), None)], &below);
+        assert_eq!(
+            merged,
+            [of("8:0", Some(1), Some(0)), of("8:1", Some(3), None), of("/dev/x", Some(4), None)]
+        );
+    }
 }

@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use doppel_api::{Code, EventKind, Problem};
+use doppel_disks::DiskStore;
 use doppel_freezer::FrozenStore;
 use doppel_image::Store;
+use doppel_layers::LayerStore;
 use doppel_volumes::VolumeStore;
 use tokio::sync::{mpsc, watch};
 
@@ -23,7 +25,7 @@ use crate::frozen::origins::Notes;
 use crate::http::idempotency::IdempotencyKeys;
 use crate::images::image_cache::ImageCache;
 use crate::jobs::failed;
-use crate::keeper::protocol::{Ask, Kept, Said};
+use crate::keeper::protocol::{KeeperCommand, Kept, Reply};
 use crate::keepers::held_memory::HeldMemory;
 use crate::keepers::keeper_client::{Happening, KeeperClient, Setup};
 use crate::keepers::{Keepers, Plan};
@@ -36,8 +38,6 @@ use crate::{keeper, locked};
 
 /// How long keepers may take to say what they keep when a supervisor begins.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a directory is removed in which somebody still writes.
-const REMOVALS: u32 = 16;
 
 /// The supervisor's parts. Lock order: see `domains/mod.rs`; the others' locks are taken last and alone.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub(crate) struct Core {
     pub images: Store,
     pub frozen: FrozenStore,
     pub volumes: VolumeStore,
+    pub layers: LayerStore,
+    pub disks: DiskStore,
     pub state: StateStore,
     pub domains: Mutex<DomainTable>,
     pub keepers: Keepers,
@@ -60,6 +62,8 @@ pub(crate) struct Core {
     pub image_cache: ImageCache,
     pub spare_seconds: u32,
     pub quotas: doppel_net::Quotas,
+    /// What a domain may use that asks for nothing else.
+    pub resources: doppel_api::Resources,
     pub audit: Audit,
     /// What this program was called with, if another may go on in its process.
     pub arguments: Option<Vec<OsString>>,
@@ -99,6 +103,7 @@ impl Core {
         let execs = Arc::new(Execs::default());
         let held = Arc::new(HeldMemory::default());
         let (known, lent) = (execs.clone(), held.clone());
+        let resources = defaults.resources.clone();
         let setup =
             Setup { store, runtime, network_shards, defaults, program: keeper, execs: known, held: lent };
         let plan = Plan { setup, most: config.keeper_domains, idle: config.keeper_idle };
@@ -108,6 +113,8 @@ impl Core {
             images: Store::at(config.store.clone()),
             frozen: FrozenStore::new(&config.store),
             volumes: VolumeStore::of(&config.store).with_binds_below(config.binds),
+            layers: LayerStore::of(&config.store),
+            disks: DiskStore::of(&config.store),
             audit: Audit::open(&config.store.join("supervisor/audit.log"))?,
             operations: Operations::new(&state, rows.take(Table::Operations), goes_on),
             arguments: config.arguments,
@@ -117,6 +124,7 @@ impl Core {
             image_cache: ImageCache::default(),
             spare_seconds: config.spare_seconds,
             quotas: config.network,
+            resources,
             store: config.store,
             state,
             domains: Mutex::new(domains),
@@ -130,6 +138,8 @@ impl Core {
         core.sweep();
         core.settle_images();
         core.settle_volumes();
+        core.settle_layers();
+        core.settle_disks();
         core.settle_origins();
         core.meet_keepers(&mut happenings, config.replacement).await?;
         let weak = Arc::downgrade(&core);
@@ -190,7 +200,7 @@ impl Core {
             Happening::Lost => {
                 tracing::error!("keeper {number} has died; its domains go on with the next one");
             }
-            Happening::News(news) => self.news(number, news),
+            Happening::Notification(news) => self.news(number, news),
             Happening::Printed(exec, stream, at, bytes) => self.exec_printed(&exec, stream, at, bytes),
         }
     }
@@ -227,7 +237,7 @@ impl Core {
     }
 
     /// Asks the keeper of a domain.
-    pub async fn ask(&self, entry: &Entry, ask: Ask) -> Result<Said, Problem> {
+    pub async fn ask(&self, entry: &Entry, ask: KeeperCommand) -> Result<Reply, Problem> {
         self.keeper_of(entry)?.ask(ask).await
     }
 
@@ -243,7 +253,7 @@ impl Core {
 
     /// Writes a domain's row down some time soon, in order.
     pub fn save_soon(&self, entry: &Entry) {
-        // Under the world's lock, so that it does not come after the row's removal.
+        // Under the table's lock, so that it does not come after the row's removal.
         let domains = locked(&self.domains);
         if domains.by_id.contains_key(&entry.id) {
             self.state.put_soon(Table::Domains, &entry.id, &entry.row());
@@ -297,17 +307,9 @@ impl Core {
         }
     }
 
-    /// Removes a domain's directory; what cannot be removed is swept at the next start.
+    /// Removes the directory of a domain that its keeper has forgotten. What cannot be removed is swept at the next start.
     pub fn remove_dir(&self, dir: &Path) {
-        let mut removed = fs::remove_dir_all(dir);
-        // The keeper may be writing its last words there at this moment: what came meanwhile goes too.
-        for _ in 1..REMOVALS {
-            match &removed {
-                Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => removed = fs::remove_dir_all(dir),
-                _ => break,
-            }
-        }
-        match removed {
+        match fs::remove_dir_all(dir) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!("cannot remove {}: {e}", dir.display())
             }

@@ -3,12 +3,11 @@
 //! Keepers outlive an update, and a keeper's records its death: on the way, fields have the names that they had when
 //! they were a type of the keeper's own, and what an end does not know it ignores.
 
-use doppel_api::{IoDevice, Resources};
+use doppel_api::{Resources, schema};
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
-use utoipa::PartialSchema;
 
 /// The interface's names, and those on the way.
 const NAMES: [(&str, &str); 4] = [
@@ -27,7 +26,16 @@ const DEVICE_NAMES: [(&str, &str); 4] = [
 const DEVICES: &str = "io_limits";
 
 pub(crate) fn serialize<S: Serializer>(limits: &Resources, to: S) -> Result<S::Ok, S::Error> {
-    let mut value = serde_json::to_value(limits).map_err(S::Error::custom)?;
+    to_value(limits).map_err(S::Error::custom)?.serialize(to)
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Resources, D::Error> {
+    from_value(Value::deserialize(from)?).map_err(D::Error::custom)
+}
+
+/// As they are on the way.
+pub(crate) fn to_value(limits: &Resources) -> serde_json::Result<Value> {
+    let mut value = serde_json::to_value(limits)?;
     if let Value::Object(fields) = &mut value {
         NAMES.into_iter().for_each(|(ours, theirs)| rename(fields, ours, theirs));
         let devices = fields.entry(DEVICES).or_insert_with(|| json!([]));
@@ -35,19 +43,20 @@ pub(crate) fn serialize<S: Serializer>(limits: &Resources, to: S) -> Result<S::O
             DEVICE_NAMES.into_iter().for_each(|(ours, theirs)| rename(device, ours, theirs));
         }
     }
-    value.serialize(to)
+    Ok(value)
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Resources, D::Error> {
-    let mut fields = Map::deserialize(from)?;
-    NAMES.into_iter().for_each(|(ours, theirs)| rename(&mut fields, theirs, ours));
-    keep_known::<Resources>(&mut fields);
-    let devices = fields.get_mut("io_devices").and_then(Value::as_array_mut);
-    for device in devices.into_iter().flatten().filter_map(Value::as_object_mut) {
-        DEVICE_NAMES.into_iter().for_each(|(ours, theirs)| rename(device, theirs, ours));
-        keep_known::<IoDevice>(device);
+/// From what has come.
+pub(crate) fn from_value(mut value: Value) -> serde_json::Result<Resources> {
+    if let Value::Object(fields) = &mut value {
+        NAMES.into_iter().for_each(|(ours, theirs)| rename(fields, theirs, ours));
+        let devices = fields.get_mut("io_devices").and_then(Value::as_array_mut);
+        for device in devices.into_iter().flatten().filter_map(Value::as_object_mut) {
+            DEVICE_NAMES.into_iter().for_each(|(ours, theirs)| rename(device, theirs, ours));
+        }
     }
-    serde_json::from_value(Value::Object(fields)).map_err(D::Error::custom)
+    schema::keep_known::<Resources>(&mut value);
+    serde_json::from_value(value)
 }
 
 fn rename(fields: &mut Map<String, Value>, from: &str, to: &str) {
@@ -56,13 +65,10 @@ fn rename(fields: &mut Map<String, Value>, from: &str, to: &str) {
     }
 }
 
-fn keep_known<T: PartialSchema>(fields: &mut Map<String, Value>) {
-    let schema = json!(T::schema());
-    fields.retain(|name, _| schema["properties"].get(name).is_some());
-}
-
 #[cfg(test)]
 mod tests {
+    use doppel_api::IoDevice;
+
     use super::*;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]

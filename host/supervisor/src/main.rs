@@ -73,7 +73,7 @@ enum Verb {
         network_shards: usize,
         /// What all domains have in common
         #[arg(long, value_name = "JSON", default_value = "{}", value_parser = defaults)]
-        defaults: Defaults,
+        defaults: Box<Defaults>,
         /// What the supervisor has of its domains' memory is said on standard input
         #[arg(long)]
         held: bool,
@@ -102,7 +102,7 @@ enum Verb {
     },
 }
 
-fn defaults(json: &str) -> Result<Defaults, serde_json::Error> {
+fn defaults(json: &str) -> Result<Box<Defaults>, serde_json::Error> {
     serde_json::from_str(json)
 }
 

@@ -271,6 +271,21 @@ impl Supervisor {
     pub async fn volume_prune(&self, which: api::VolumePruneOptions) -> Answer<api::VolumePruneReport> {
         self.core.clone().volume_prune(which).await
     }
+    pub async fn disk_list(&self) -> Answer<Vec<api::Disk>> {
+        self.core.clone().disk_list().await
+    }
+    pub async fn disk_create(&self, what: api::CreateDisk) -> Answer<api::Disk> {
+        self.core.clone().disk_create(what).await
+    }
+    pub async fn disk_inspect(&self, name: &str) -> Answer<api::Disk> {
+        self.core.clone().disk_inspect(name.into()).await
+    }
+    pub async fn disk_resize(&self, name: &str, size: u64) -> Answer<api::Disk> {
+        self.core.clone().disk_resize(name.into(), size).await
+    }
+    pub async fn disk_remove(&self, name: &str, how: api::RemoveDisk) -> Answer<()> {
+        self.core.clone().disk_remove(name.into(), how).await
+    }
     pub async fn operation_list(&self) -> Answer<Vec<api::Operation>> {
         Ok(self.core.operations.list())
     }

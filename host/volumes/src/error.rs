@@ -20,6 +20,9 @@ pub enum Error {
     /// It may not be mounted.
     #[error("{0}")]
     Refused(String),
+    /// There is one of this name.
+    #[error("there is a volume {0:?} already")]
+    Exists(String),
     /// There is none of this name.
     #[error("no volume {0:?}")]
     NotFound(String),
@@ -61,11 +64,11 @@ fn named(ids: &[String]) -> String {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Says what was being done.
-pub(crate) trait Doing<T> {
+pub(crate) trait IoContext<T> {
     fn doing(self, what: &str, path: &Path) -> Result<T>;
 }
 
-impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
+impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
     fn doing(self, what: &str, path: &Path) -> Result<T> {
         self.map_err(|e| Error::Io { what: format!("{what} {}", path.display()), source: e.into() })
     }

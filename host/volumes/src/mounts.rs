@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use doppel_spec::{Files, Mount, MountKind};
 
-use crate::error::{Doing, Error, Result};
-use crate::store::VolumeStore;
+use crate::error::{Error, IoContext, Result};
+use crate::store::{Volume, VolumeStore};
 
 impl VolumeStore {
     /// Makes what the mounts of a new domain name and is not there: volumes, and sources of binds that ask for it. Volumes
@@ -25,8 +25,9 @@ impl VolumeStore {
                         Some(name) => self.create(Some(name), BTreeMap::new())?,
                         None => self.create_anonymous()?,
                     };
+                    check_writes(mount, &volume)?;
                     mount.source = Some(volume.name.clone());
-                    if !mount.no_copy && is_empty(&volume.path)? {
+                    if !volume.snapshot && !mount.no_copy && is_empty(&volume.path)? {
                         let image = File::open(image).doing("open", image)?;
                         doppel_image::copy_out(&image, &mount.target, &volume.path)
                             .map_err(|source| Error::Image { name: volume.name, source })?;
@@ -48,7 +49,9 @@ impl VolumeStore {
     fn source(&self, mount: &Mount) -> Result<PathBuf> {
         let source = mount.source.as_deref().unwrap_or_default();
         if mount.kind == MountKind::Volume {
-            return Ok(self.get(source)?.path);
+            let volume = self.get(source)?;
+            check_writes(mount, &volume)?;
+            return Ok(volume.path);
         }
         let path = Path::new(source);
         // Links in it are the operator's; what is mounted is where they lead.
@@ -76,6 +79,16 @@ impl VolumeStore {
             path.display()
         )))
     }
+}
+
+/// Refuses a snapshot that is not to be only read.
+fn check_writes(mount: &Mount, volume: &Volume) -> Result<()> {
+    if volume.snapshot && !mount.is_read_only() {
+        let text =
+            format!("volume {:?} is a snapshot, which domains only read: mount it with `ro`", volume.name);
+        return Err(Error::Wrong(text));
+    }
+    Ok(())
 }
 
 fn make_source(mount: &Mount, path: &Path) -> Result<()> {

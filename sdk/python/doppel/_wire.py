@@ -87,7 +87,13 @@ def _volume(target: str, text: str) -> dict[str, Any]:
     )
 
 
-def mounted(read_only: bool, tmpfs: Tmpfs, volumes: Volumes | None = None) -> dict[str, Any] | None:
+def mounted(
+    read_only: bool,
+    tmpfs: Tmpfs,
+    volumes: Volumes | None = None,
+    persist: bool | str | None = None,
+    disks: Sequence[str] = (),
+) -> dict[str, Any] | None:
     """`Files` of the interface; none if nothing was said."""
     given = tmpfs if isinstance(tmpfs, Mapping) else dict.fromkeys(tmpfs, "")
     mounts = [
@@ -95,7 +101,17 @@ def mounted(read_only: bool, tmpfs: Tmpfs, volumes: Volumes | None = None) -> di
         for target, options in given.items()
     ]
     mounts += [_volume(target, text) for target, text in (volumes or {}).items()]
-    return present(read_only=read_only or None, mounts=mounts or None) or None
+    layer = persist if isinstance(persist, str) else None
+    kept = None if persist is None else bool(persist)
+    devices = [present(name=disk.removesuffix(":ro"), read_only=disk.endswith(":ro") or None) for disk in disks]
+    files = present(
+        read_only=read_only or None,
+        mounts=mounts or None,
+        persist=kept,
+        layer=layer,
+        disks=devices or None,
+    )
+    return files or None
 
 
 #: Ports of a sandbox to publish: any free port of the host for each, or for each port of the sandbox the host's.

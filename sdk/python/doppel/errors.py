@@ -106,6 +106,10 @@ class VolumeNotFound(NotFound):
     """No volume of this name."""
 
 
+class DiskNotFound(NotFound):
+    """No disk of this name."""
+
+
 class CommandGone(NotFound):
     """The supervisor no longer knows this command."""
 
@@ -213,6 +217,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "image_not_found": ImageNotFound,
     "frozen_not_found": TemplateNotFound,
     "volume_not_found": VolumeNotFound,
+    "disk_not_found": DiskNotFound,
     "exec_not_found": CommandGone,
     "operation_not_found": OperationNotFound,
     "file_not_found": FileNotFound,

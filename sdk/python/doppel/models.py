@@ -35,6 +35,16 @@ class _Open(enum.StrEnum):
 # -- made by generate.py: change the interface (host/spec, host/api)
 
 
+class DebugLevel(_Open):
+    """How much an event of a guest kernel matters; a level includes those before it."""
+
+    OFF = "off"
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    DEBUG = "debug"
+
+
 class MountKind(_Open):
     """What can be mounted."""
 
@@ -155,6 +165,16 @@ class EventKind(_Open):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockDevice:
+    """A disk that a domain has."""
+
+    #: The disk's name: 2 to 255 letters, digits, `-`, `_` and `.`.
+    name: str
+    #: The domain only reads it, as others may at the same time; else no other domain has it meanwhile.
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
     """Something that is mounted."""
 
@@ -178,8 +198,18 @@ class Mount:
 class Files:
     """The domain's files."""
 
+    #: Disks that it has, as `/dev/vda`, `/dev/vdb`, … in this order. Para domains only.
+    disks: list[BlockDevice] = field(default_factory=list)
+    #: It is kept under this name, and stays when the domain is removed: another one of the same image finds it again.
+    #: One domain at a time can have it. 2 to 255 letters, digits, `-`, `_` and `.`.
+    layer: str | None = None
     #: What is mounted before the program starts; directories that are missing are made.
     mounts: list[Mount] = field(default_factory=list)
+    #: What the domain changes outside of its mounts is kept on disk: it finds it again whenever it is started, and it
+    #: goes when the domain is removed. If it is false, that is in memory and ends with each run. If it is missing, it
+    #: is kept unless the domain is removed when it ends (`auto_remove`), its root is `read_only`, or it is a paene
+    #: domain with a limit on its disk.
+    persist: bool | None = None
     #: The root file system is read-only; what is mounted on it is not.
     read_only: bool = False
 
@@ -303,9 +333,10 @@ class Resources:
     cpu_weight: int | None = None
     #: Most CPUs, fractions allowed (a cap).
     cpus: float | None = None
-    #: Most bytes a paene domain may write beside its image; half of the host's memory if missing.
+    #: Most bytes that files may hold beside the image. Of a paene domain they are in memory then, and half of the
+    #: host's memory if it is missing; of a para domain those that it keeps are bounded.
     disk_bytes: int | None = None
-    #: Most files and directories of that.
+    #: Most files and directories of that, of a paene domain.
     disk_inodes: int | None = None
     #: Limits of block I/O, a device each; refused where the host's control groups have none.
     io_devices: list[IoDevice] = field(default_factory=list)
@@ -334,6 +365,8 @@ class CreateDomain:
     entrypoint: list[str] | None = None
     #: Environment, over the image's.
     env: dict[str, str] = field(default_factory=dict)
+    #: Up to which level its guest kernel keeps events from the start (`GET .../debug/events`).
+    events: DebugLevel = DebugLevel.OFF
     #: What is mounted.
     files: Files = field(default_factory=Files)
     #: Name of the frozen image it may make of itself (`/sys/power/state`).
@@ -784,12 +817,18 @@ class VolumeInfo:
     anonymous: bool
     #: When it was made.
     created_at: datetime
+    #: Most files and directories.
+    inodes: int | None = None
     #: Key-value pairs for the user's own use.
     labels: dict[str, str]
     #: Where its files are on the supervisor's host.
     mountpoint: str
     #: Its name.
     name: str
+    #: Most bytes of the host's disk that its files may take.
+    size_bytes: int | None = None
+    #: It is a snapshot: domains only read it.
+    snapshot: bool = False
     #: Ids of domains that have it, running or not.
     used_by: list[str]
 

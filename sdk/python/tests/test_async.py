@@ -119,6 +119,14 @@ async def test_read_only_with_files_in_memory(server, kind):
         await AsyncSandbox.create("busybox", tmpfs={"/work": "size=much"})
 
 
+async def test_files_stay_unless_they_go_with_it(server):
+    kept = []
+    for how in ({"auto_remove": False}, {"auto_remove": False, "persist": False}, {}):
+        async with await AsyncSandbox.create("busybox", **how) as sandbox:
+            kept.append((await sandbox.info()).config.files.persist)
+    assert kept == [True, False, None]
+
+
 @pytest.mark.parametrize("kind", ["para", "paene"])
 async def test_volumes(server, kind, tmp_path):
     volume = await AsyncVolume.create(labels={"kind": kind})
@@ -135,6 +143,10 @@ async def test_volumes(server, kind, tmp_path):
             await AsyncVolume.remove(volume.name)
     async with await AsyncSandbox.create("busybox", kind=kind, volumes={"/data": f"{volume.name}:ro"}) as box:
         assert await box.files.read("/data/g") == "host"
+    then = await AsyncVolume.create(f"{volume.name}-then", source=volume.name, snapshot=True)
+    assert then.snapshot and (await AsyncVolume.create(f"{volume.name}-again", source=then.name)).snapshot is False
+    await AsyncVolume.remove(then.name)
+    await AsyncVolume.remove(f"{volume.name}-again")
     await AsyncVolume.remove(volume.name)
     with pytest.raises(VolumeNotFound):
         await AsyncVolume.get(volume.name)

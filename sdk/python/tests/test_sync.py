@@ -120,6 +120,14 @@ def test_read_only_with_files_in_memory(server, kind):
         Sandbox.create("busybox", tmpfs={"/work": "size=much"})
 
 
+def test_files_stay_unless_they_go_with_it(server):
+    kept = []
+    for how in ({"auto_remove": False}, {"auto_remove": False, "persist": False}, {}):
+        with Sandbox.create("busybox", **how) as sandbox:
+            kept.append((sandbox.info()).config.files.persist)
+    assert kept == [True, False, None]
+
+
 @pytest.mark.parametrize("kind", ["para", "paene"])
 def test_volumes(server, kind, tmp_path):
     volume = Volume.create(labels={"kind": kind})
@@ -136,6 +144,10 @@ def test_volumes(server, kind, tmp_path):
             Volume.remove(volume.name)
     with Sandbox.create("busybox", kind=kind, volumes={"/data": f"{volume.name}:ro"}) as box:
         assert box.files.read("/data/g") == "host"
+    then = Volume.create(f"{volume.name}-then", source=volume.name, snapshot=True)
+    assert then.snapshot and (Volume.create(f"{volume.name}-again", source=then.name)).snapshot is False
+    Volume.remove(then.name)
+    Volume.remove(f"{volume.name}-again")
     Volume.remove(volume.name)
     with pytest.raises(VolumeNotFound):
         Volume.get(volume.name)

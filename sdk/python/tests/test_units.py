@@ -19,7 +19,7 @@ import doppel
 from doppel import ArchiveError, Client, CommandResult, EventKind, errors, models
 from doppel._archive import pack, unpack
 from doppel._output import Output
-from doppel._wire import address, argv, resources, seconds, segment, size
+from doppel._wire import address, argv, mounted, resources, seconds, segment, size
 
 HERE = Path(__file__).resolve().parent
 PYTHON = HERE.parent
@@ -285,3 +285,10 @@ def test_an_archive_comes_back_the_same(tmp_path):
     assert subprocess.run(command, capture_output=True).stdout == b""
     with pytest.raises(NotADirectoryError):
         pack(str(up / "dir/file"), io.BytesIO())
+
+
+def test_disks_are_read_only_if_they_say_so():
+    assert mounted(False, (), disks=["db", "tools:ro"]) == {
+        "disks": [{"name": "db"}, {"name": "tools", "read_only": True}]
+    }
+    assert mounted(False, ()) is None

@@ -1,7 +1,7 @@
 //! What all service domains have in common (docs/design.md §7, VirtuOS §3-4).
 //!
 //! Key types: [`Channel`], a service domain's end of the memory file it shares with one guest kernel; [`Pace`], which says
-//! whether to look again or to sleep; [`Hibernated`], the supervisor's look at a channel whose domain sleeps on disk; [`Heart`] and
+//! whether to look again or to sleep; [`Hibernated`], the supervisor's look at a channel whose domain sleeps on disk; [`Heartbeat`] and
 //! [`Watchdog`], by which a service domain that hangs is found and killed; [`Program`] and [`confine`], how one is started and what is left to it.
 //! Boundary: everything in a channel is an allegation of the domain; what breaks the protocol is [`Broken`], and the
 //! caller gives the channel up, which concerns that domain only.
@@ -9,7 +9,7 @@
 
 mod born;
 mod channel;
-mod heart;
+mod heartbeat;
 mod hibernated;
 mod load;
 mod pace;
@@ -22,7 +22,7 @@ mod watchdog;
 pub use born::{Born, check_bell, check_memory, socket_number, take};
 pub use channel::{Channel, make};
 pub use doppel_ring::Broken;
-pub use heart::Heart;
+pub use heartbeat::Heartbeat;
 pub use hibernated::Hibernated;
 pub use load::Load;
 pub use pace::{Pace, may_poll};

@@ -302,10 +302,12 @@ pub fn confine_with(
 ) -> io::Result<()> {
     // Who is not root has no rights to keep.
     let root = rustix::process::geteuid().is_root();
-    let kept = service.capabilities.iter().filter(|_| root).fold(0, |all, c| all | 1 << c.number);
+    let wanted = service.capabilities.iter().filter(|_| root).fold(0, |all, c| all | 1 << c.number);
+    // Who started it may have been left with fewer.
+    let kept = wanted & doppel_sys::privileges::held()?;
     // An ordinary user has no other id to give, and a user namespace of his without it.
     // One that keeps rights is root, of its own files' owners, as far as these go.
-    let ids = (kept == 0 && is_mapped(&std::fs::read_to_string("/proc/self/uid_map")?, SERVICE_UID))
+    let ids = (wanted == 0 && is_mapped(&std::fs::read_to_string("/proc/self/uid_map")?, SERVICE_UID))
         .then_some((SERVICE_UID, SERVICE_UID));
     child::confine(ids, kept, !outlives).map_err(io::Error::other)?;
     start()?;

@@ -17,7 +17,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::Heart;
+use crate::Heartbeat;
 
 /// One that rests is asked so often though nobody needs it.
 const PATROL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -34,27 +34,27 @@ const FETCHES: u32 = 100;
 
 /// What a process does, from `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Doing {
+struct ProcessStat {
     /// R, S, D, ...
     state: u8,
     /// CPU time it has used, in ticks.
     ticks: u64,
 }
 
-impl Doing {
+impl ProcessStat {
     fn of(pid: Pid) -> Option<Self> {
         let process = format!("/proc/{}", pid.as_raw_nonzero());
-        let mut doing = Self::parse(&std::fs::read_to_string(format!("{process}/stat")).ok()?)?;
-        if matches!(doing.state, b'S' | b'D') {
+        let mut stat = Self::parse(&std::fs::read_to_string(format!("{process}/stat")).ok()?)?;
+        if matches!(stat.state, b'S' | b'D') {
             // Its time is that of all threads, its state that of the first one.
             let threads = std::fs::read_dir(format!("{process}/task")).ok()?.flatten();
             let states = threads.filter_map(|thread| {
                 // One that has ended does nothing.
                 Some(Self::parse(&std::fs::read_to_string(thread.path().join("stat")).ok()?)?.state)
             });
-            doing.state = together(states);
+            stat.state = together(states);
         }
-        Some(doing)
+        Some(stat)
     }
 
     fn parse(stat: &str) -> Option<Self> {
@@ -80,14 +80,14 @@ fn together(states: impl Iterator<Item = u8>) -> u8 {
 #[derive(Debug, Default)]
 struct Stuck {
     count: u32,
-    first: Option<Doing>,
-    last: Option<Doing>,
+    first: Option<ProcessStat>,
+    last: Option<ProcessStat>,
     sleeps: u32,
 }
 
 impl Stuck {
     /// Another look; true: it hangs.
-    fn look(&mut self, count: u32, now: Doing) -> bool {
+    fn look(&mut self, count: u32, now: ProcessStat) -> bool {
         let (Some(first), Some(last), true) = (self.first, self.last, self.count == count) else {
             *self = Self { count, first: Some(now), last: Some(now), sleeps: 0 };
             return false;
@@ -174,7 +174,7 @@ impl Calls {
 /// Watches one process until told to end.
 #[derive(Debug)]
 pub struct Watchdog {
-    heart: Arc<Heart>,
+    heart: Arc<Heartbeat>,
     over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -184,7 +184,7 @@ impl Watchdog {
     ///
     /// # Errors
     /// What the host says.
-    pub fn new(heart: Arc<Heart>, calls: Arc<Calls>, pid: Pid) -> io::Result<Self> {
+    fn new(heart: Arc<Heartbeat>, calls: Arc<Calls>, pid: Pid) -> io::Result<Self> {
         let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let over = Arc::new(AtomicBool::new(false));
         let (h, o) = (heart.clone(), over.clone());
@@ -192,6 +192,14 @@ impl Watchdog {
             .name("watchdog".into())
             .spawn(move || watch(&h, &calls, &o, &process, pid))?;
         Ok(Self { heart, over, thread: Some(thread) })
+    }
+
+    /// The same for a service called `what`. If it is not to be had that is said: the service is only not found if it hangs.
+    #[must_use]
+    pub fn of(what: &str, heart: &Arc<Heartbeat>, calls: &Arc<Calls>, pid: Pid) -> Option<Self> {
+        Self::new(heart.clone(), calls.clone(), pid)
+            .inspect_err(|error| crate::say(format_args!("a {what} is not watched: {error}")))
+            .ok()
     }
 }
 
@@ -206,7 +214,7 @@ impl Drop for Watchdog {
     }
 }
 
-fn watch(heart: &Heart, calls: &Calls, over: &AtomicBool, process: &OwnedFd, pid: Pid) {
+fn watch(heart: &Heartbeat, calls: &Calls, over: &AtomicBool, process: &OwnedFd, pid: Pid) {
     let mut stuck = Stuck::default();
     // What its heart said when it was asked.
     let mut asked = None;
@@ -223,7 +231,7 @@ fn watch(heart: &Heart, calls: &Calls, over: &AtomicBool, process: &OwnedFd, pid
             }
             continue;
         }
-        let Some(now) = Doing::of(pid) else { return };
+        let Some(now) = ProcessStat::of(pid) else { return };
         if heart.count() == count && stuck.look(count, now) {
             crate::say(format_args!("a service domain hangs (process {pid:?}, {now:?}) and is killed"));
             let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
@@ -236,7 +244,7 @@ fn watch(heart: &Heart, calls: &Calls, over: &AtomicBool, process: &OwnedFd, pid
 }
 
 /// Sleeps until somebody wants the service domain, it works again, or it is time for a patrol; true: it has ended.
-fn sleep(heart: &Heart, count: u32, calls: &Calls, process: &OwnedFd) -> bool {
+fn sleep(heart: &Heartbeat, count: u32, calls: &Calls, process: &OwnedFd) -> bool {
     if calls.looked_for() || !heart.sleep(count) {
         return false;
     }
@@ -264,7 +272,7 @@ mod tests {
 
     fn looks(all: &[(u32, u8, u64)]) -> bool {
         let mut stuck = Stuck::default();
-        all.iter().any(|&(count, state, ticks)| stuck.look(count, Doing { state, ticks }))
+        all.iter().any(|&(count, state, ticks)| stuck.look(count, ProcessStat { state, ticks }))
     }
 
     #[test]
@@ -305,7 +313,7 @@ mod tests {
     #[test]
     fn what_the_host_says_of_a_process() {
         let line = "42 (a) b (c) S 1 42 42 0 -1 4194560 10 0 0 0 7 5 0 0 20 0 1 0 100 0 0";
-        assert_eq!(Doing::parse(line), Some(Doing { state: b'S', ticks: 12 }));
-        assert!(Doing::of(rustix::process::getpid()).is_some());
+        assert_eq!(ProcessStat::parse(line), Some(ProcessStat { state: b'S', ticks: 12 }));
+        assert!(ProcessStat::of(rustix::process::getpid()).is_some());
     }
 }

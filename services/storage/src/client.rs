@@ -10,16 +10,26 @@ use doppel_ring::Broken;
 use doppel_service::Channel;
 use doppel_sys::shared::SharedMap;
 
+use crate::engine::Pace;
 use crate::nodes::Nodes;
+use crate::throttle::{Limits, Throttle};
 
-/// A domain that is served. Locks: the link or the nodes, never both.
+/// A domain that is served. Locks: the link, the nodes or the rates, one at a time.
 #[derive(Debug)]
 pub(crate) struct Client {
     link: Mutex<Link>,
     nodes: Mutex<Nodes>,
     pub memory: Arc<SharedMap>,
     /// Begins with the ledger.
-    records: Arc<SharedMap>,
+    pub records: Arc<SharedMap>,
+    /// Rates of its volumes, and what waits for them.
+    throttle: Mutex<Throttle>,
+    /// There are any.
+    throttled: AtomicBool,
+    /// Beside others.
+    pub weight: AtomicU32,
+    /// How long its requests take.
+    pub pace: Pace,
     /// Requests that threads work on.
     working: AtomicU32,
     /// It has more to ask than it may have worked on.
@@ -55,12 +65,17 @@ pub(crate) type Taken = (Arc<Client>, Request, Instant);
 impl Client {
     pub fn new(channel: Channel, nodes: Nodes) -> Self {
         let (memory, records) = (channel.share(), nodes.share());
+        let places = nodes.places();
         let link = Link { channel, waiting: VecDeque::new(), busy: 0 };
         Self {
             link: Mutex::new(link),
             nodes: Mutex::new(nodes),
             memory,
             records,
+            throttle: Mutex::new(Throttle::new(places)),
+            throttled: AtomicBool::new(false),
+            weight: AtomicU32::new(Limits::default().weight),
+            pace: Pace::default(),
             working: AtomicU32::new(0),
             limited: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -79,20 +94,70 @@ impl Client {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From here on it has these limits.
+    pub fn limit(&self, limits: &Limits) {
+        self.weight.store(limits.weight.max(1), Ordering::Relaxed);
+        let mut throttle = self.throttle();
+        throttle.set(&limits.rates, Instant::now());
+        self.throttled.store(throttle.is_any(), Ordering::Relaxed);
+    }
+
+    fn throttle(&self) -> MutexGuard<'_, Throttle> {
+        self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests that threads work on.
+    pub fn working(&self) -> u32 {
+        self.working.load(Ordering::SeqCst)
+    }
+
     /// Takes its next request, if not so many are worked on.
-    pub fn take(&self, most: u32) -> Next {
+    pub fn take(&self, most: u32, now: Instant) -> Next {
         if self.broken.load(Ordering::Relaxed) {
             return Next::Broken;
         }
-        let mut link = self.link();
-        match link.take(|| self.may_take(most)) {
-            Ok(Some(request)) => {
-                self.working.fetch_add(1, Ordering::SeqCst);
-                Next::Request(request)
-            }
-            Ok(None) => Next::Nothing,
-            Err(Broken) => Next::Broken,
+        let released = self.throttled.load(Ordering::Relaxed) && self.may_take(most);
+        if let Some(request) = released.then(|| self.throttle().ready(now)).flatten() {
+            return self.takes(request, now);
         }
+        loop {
+            let taken = self.link().take(|| self.may_take(most));
+            match taken {
+                // No more than there are slots.
+                Ok(Some(request)) if self.holds_back(&request, now) => {}
+                Ok(Some(request)) => return self.takes(request, now),
+                Ok(None) => return Next::Nothing,
+                Err(Broken) => return Next::Broken,
+            }
+        }
+    }
+
+    fn takes(&self, request: Request, now: Instant) -> Next {
+        self.working.fetch_add(1, Ordering::SeqCst);
+        self.pace.begins(now);
+        Next::Request(request)
+    }
+
+    /// Holds a request back, if its rates want that.
+    fn holds_back(&self, request: &Request, now: Instant) -> bool {
+        if !self.throttled.load(Ordering::Relaxed) {
+            return false;
+        }
+        // What is of no volume will be answered so.
+        let Ok(volume) = self.nodes().volume_of(request.node) else { return false };
+        let mut throttle = self.throttle();
+        let goes_on = throttle.admit(usize::try_from(volume).unwrap_or(usize::MAX), request, now);
+        self.throttled.store(throttle.is_any(), Ordering::Relaxed);
+        !goes_on
+    }
+
+    /// When something that is held back may go on.
+    pub fn release(&self) -> Option<Instant> {
+        if self.throttled.load(Ordering::Relaxed) { self.throttle().next() } else { None }
+    }
+
+    fn has_released(&self) -> bool {
+        self.release().is_some_and(|when| when <= Instant::now())
     }
 
     fn may_take(&self, most: u32) -> bool {
@@ -106,15 +171,17 @@ impl Client {
 
     /// Whether it has something to say that may be heard; who breaks the protocol is found at work.
     pub fn speaks(&self, most: u32) -> bool {
-        let mut link = self.link();
-        let speaks = self.broken.load(Ordering::Relaxed) || link.channel.speaks().unwrap_or(true);
+        let speaks = self.broken.load(Ordering::Relaxed)
+            || self.has_released()
+            || self.link().channel.speaks().unwrap_or(true);
         speaks && self.may_take(most)
     }
 
     /// Asks for its doorbell; false if there is something to do.
     pub fn sleeps(&self, most: u32) -> bool {
-        let mut link = self.link();
-        let silent = link.channel.sleep().unwrap_or(false) && !self.broken.load(Ordering::Relaxed);
+        let silent = self.link().channel.sleep().unwrap_or(false)
+            && !self.broken.load(Ordering::Relaxed)
+            && !self.has_released();
         silent || !self.may_take(most)
     }
 
@@ -122,7 +189,10 @@ impl Client {
     pub fn answer(&self, answer: Option<Answer>, begun: Instant, mut t: Traffic, alone: bool) -> bool {
         if let Some(answer) = answer {
             t.operations = 1;
-            t.nanoseconds = begun.elapsed().as_nanos() as u64;
+            let now = Instant::now();
+            let took = now.saturating_duration_since(begun);
+            t.nanoseconds = took.as_nanos() as u64;
+            self.pace.ends(now, took);
             self.records.get::<Ledger>(0).add(&t);
             let mut link = self.link();
             if link.answer(answer).is_err() {

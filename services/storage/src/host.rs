@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::process::Resource;
 
-use crate::nodes::PINNED;
+use crate::nodes::{LOCKED, PINNED};
+use crate::quota::Quotas;
 
 /// Most files that are held open for a domain, beside those that are pinned.
 const OPEN: usize = 512;
@@ -29,7 +30,12 @@ pub(crate) struct Host {
     /// Descriptors that the process may have.
     most: usize,
     open_files: AtomicUsize,
+    pinned: AtomicUsize,
+    locked: AtomicUsize,
     locks: Vec<Mutex<()>>,
+    charges: Vec<Mutex<()>>,
+    /// Bounds of volumes.
+    pub quotas: Quotas,
 }
 
 impl Host {
@@ -40,15 +46,31 @@ impl Host {
             descriptors: own_descriptors()?,
             most: usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(OWN),
             open_files: AtomicUsize::new(OPEN),
+            pinned: AtomicUsize::new(PINNED),
+            locked: AtomicUsize::new(LOCKED),
             locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            charges: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            quotas: Quotas::default(),
         })
     }
 
     /// So many domains share the descriptors.
     pub fn share(&self, domains: usize) {
         let each = self.most / domains.max(8);
-        let each = (each - PINNED.min(each / 2)) / EACH;
-        self.open_files.store(each.clamp(8, OPEN), Ordering::Relaxed);
+        let (pinned, locked) = (PINNED.min(each / 4), LOCKED.min(each / 4));
+        self.pinned.store(pinned, Ordering::Relaxed);
+        self.locked.store(locked, Ordering::Relaxed);
+        self.open_files.store(((each - pinned - locked) / EACH).clamp(8, OPEN), Ordering::Relaxed);
+    }
+
+    /// Files that may be pinned for a domain.
+    pub fn pinned(&self) -> usize {
+        self.pinned.load(Ordering::Relaxed)
+    }
+
+    /// Files that a domain may have locked.
+    pub fn locked(&self) -> usize {
+        self.locked.load(Ordering::Relaxed)
     }
 
     /// Files that may be held open for a domain.
@@ -73,10 +95,19 @@ impl Host {
 
     /// Keeps others from appending to a file, or from reading this directory.
     pub fn lock(&self, file: u64) -> MutexGuard<'_, ()> {
-        let lock = usize::try_from(file).unwrap_or(0) % LOCKS;
-        // It protects nothing that could be half done.
-        self.locks[lock].lock().unwrap_or_else(PoisonError::into_inner)
+        one_of(&self.locks, file)
     }
+
+    /// Keeps others from changing what this file of a volume with a bound takes. It is taken before the one above.
+    pub fn charge(&self, file: u64) -> MutexGuard<'_, ()> {
+        one_of(&self.charges, file)
+    }
+}
+
+fn one_of(locks: &[Mutex<()>], file: u64) -> MutexGuard<'_, ()> {
+    let lock = usize::try_from(file).unwrap_or(0) % locks.len();
+    // It protects nothing that could be half done.
+    locks[lock].lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a descriptor is called in the directory of descriptors.

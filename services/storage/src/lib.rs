@@ -6,6 +6,8 @@
 //! - `files`: what requests do to the host's files, each once.
 //! - `nodes`: which files a domain knows, in memory that outlives the process; `pins`: those that the manager keeps open.
 //! - `engine`: turns, and threads of which one leads; `host`: what all clients share.
+//! - `quota`: what the files of a volume may take; `throttle`: what a domain may read and write in a second.
+//! - `lessor`: what a domain may keep of its volumes.
 //! - `serve`: the process, and the manager's orders.
 //!
 //! Boundary: a domain's channel is hostile. Requests are decoded from copies, names are single components, work in a turn is
@@ -17,17 +19,23 @@ mod client;
 mod engine;
 mod files;
 mod host;
+mod lessor;
 mod manager;
 mod nodes;
 mod pins;
+mod quota;
 mod serve;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod volume;
 
-pub use doppel_abi_service::storage::Traffic;
+pub use doppel_abi_service::storage::{Amount, Traffic};
 pub use engine::{ClientId, Engine};
-pub use manager::{Attachment, Health, Manager, SERVICE};
+pub use lessor::{Keeps, Lessor};
+pub use manager::{Attachment, Health, Manager, SERVICE, channel};
 pub use nodes::{memory as node_memory, nodes_file};
+pub use quota::{Bound, count};
 pub use serve::serve;
-pub use volume::Volume;
+pub use throttle::{Limits, Rate};
+pub use volume::{DiskFiles, Volume};

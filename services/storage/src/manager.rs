@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use doppel_abi_service::storage::{Ledger, SIZE, Traffic, VOLUMES};
-use doppel_service::{Calls, Groups, Heart, Process, Program, Watchdog};
+use doppel_service::{Calls, Groups, Heartbeat, Process, Program, Watchdog};
 use doppel_sys::shared::SharedMap;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -23,9 +23,11 @@ use rustix::net::{
 };
 use rustix::process::PidfdFlags;
 
-use crate::nodes::{self, PINNED};
-use crate::pins::Said;
-use crate::serve::{ORDERS, Order};
+use crate::lessor::Lessor;
+use crate::nodes::{self, LOCKED, PINNED};
+use crate::pins::PinMessage;
+use crate::serve::{ORDERS, Order, Terms};
+use crate::throttle::Limits;
 use crate::volume::Volume;
 
 /// The hidden command of a program that is the storage service's process, with [`crate::serve()`] on its standard input.
@@ -47,7 +49,7 @@ pub struct Manager {
 #[derive(Debug)]
 struct Shared {
     program: Program,
-    heart: Arc<Heart>,
+    heart: Arc<Heartbeat>,
     calls: Arc<Calls>,
     state: Mutex<State>,
 }
@@ -70,6 +72,7 @@ struct Member {
     doorbell: Arc<OwnedFd>,
     nodes: OwnedFd,
     volumes: Vec<Volume>,
+    limits: Limits,
     /// Files that a successor could not find again, by node.
     pinned: BTreeMap<u64, OwnedFd>,
 }
@@ -107,6 +110,14 @@ pub struct Attachment {
     records: SharedMap,
 }
 
+/// Memory and doorbell of a channel, for [`Manager::resume`]: of a domain that is made before it is known what it will have.
+///
+/// # Errors
+/// What the host says.
+pub fn channel() -> io::Result<(OwnedFd, OwnedFd)> {
+    doppel_service::make(SIZE)
+}
+
 impl Manager {
     /// Starts a storage service by the command [`SERVICE`] of the program that runs, in a control group of these. It ends with
     /// the manager.
@@ -128,7 +139,7 @@ impl Manager {
     pub fn start(program: Program) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             program: program.of(&doppel_confine::STORAGE),
-            heart: Arc::new(Heart::new()?),
+            heart: Arc::new(Heartbeat::new()?),
             calls: Arc::new(Calls::new()?),
             state: Mutex::default(),
         });
@@ -167,12 +178,12 @@ impl Manager {
     /// # Errors
     /// As above.
     pub fn attach_in(&self, volumes: Vec<Volume>, nodes: OwnedFd) -> io::Result<Attachment> {
-        let (memory, doorbell) = doppel_service::make(SIZE)?;
+        let (memory, doorbell) = channel()?;
         self.add(volumes, memory, doorbell, nodes)
     }
 
-    /// Goes on with a domain that was attached in a process that has died: with its channel and doorbell, as the domain has
-    /// them, the same volumes, and that file. Files without names are lost (ESTALE).
+    /// Serves a domain that has its channel and doorbell already: one that was attached in a process that has died, with the
+    /// same volumes and that file (files without names are lost, ESTALE), or with a new file one that was made with [`channel`].
     ///
     /// # Errors
     /// It is no channel, or as above.
@@ -210,6 +221,7 @@ impl Manager {
             doorbell: doorbell.clone(),
             nodes,
             volumes,
+            limits: Limits::default(),
             pinned: BTreeMap::new(),
         };
         // One that has died is replaced, and its successor is told of all members.
@@ -242,6 +254,22 @@ impl Manager {
 }
 
 impl Attachment {
+    /// Who gives the domain leases. A predecessor may have given some.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn lessor(&self) -> io::Result<Lessor> {
+        Lessor::new(self.memory.as_fd())
+    }
+
+    /// The domain has these limits from here on.
+    pub fn limit(&self, limits: Limits) {
+        let mut state = self.shared.lock();
+        // A successor is told when it begins.
+        let _ = state.send(&Order::Limit { key: self.key, limits: limits.clone() }, &[]);
+        state.members.get_mut(&self.key).into_iter().for_each(|member| member.limits = limits.clone());
+    }
+
     /// What was done for the domain so far; it never goes down.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
@@ -303,9 +331,7 @@ impl Shared {
         let files = [self.heart.file(), self.heart.alarm(), self.calls.bell()];
         let begun = state.send(&Order::Begin { version: ORDERS }, &files);
         // From here on whoever speaks to one that hangs is not kept waiting.
-        let watchdog = Watchdog::new(self.heart.clone(), self.calls.clone(), process.pid())
-            .inspect_err(|e| doppel_service::say(format_args!("a storage service is not watched: {e}")))
-            .ok();
+        let watchdog = Watchdog::of("storage service", &self.heart, &self.calls, process.pid());
         let told =
             begun.and_then(|()| state.members.iter().try_for_each(|(key, member)| state.tell(*key, member)));
         if let Err(error) = told {
@@ -346,8 +372,8 @@ fn cannot_start(error: &io::Error) {
 }
 
 /// What a process has said, and the descriptor that came with it; none: nothing more.
-fn hear(control: &OwnedFd) -> io::Result<Option<(Said, Option<OwnedFd>)>> {
-    let mut bytes = [0; Said::BYTES];
+fn hear(control: &OwnedFd) -> io::Result<Option<(PinMessage, Option<OwnedFd>)>> {
+    let mut bytes = [0; PinMessage::BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -361,23 +387,23 @@ fn hear(control: &OwnedFd) -> io::Result<Option<(Said, Option<OwnedFd>)>> {
         _ => None,
     });
     let file = files.next().and_then(|mut files| files.next());
-    let said = Said::decode(&bytes[..got.bytes]);
+    let said = PinMessage::decode(&bytes[..got.bytes]);
     Ok(Some((said.ok_or_else(|| io::Error::other("a storage service says nothing"))?, file)))
 }
 
 impl State {
     /// Keeps a domain's file, or keeps it no more.
-    fn keep(&mut self, said: Said, file: Option<OwnedFd>) {
-        let (Said::Pin { key, node } | Said::Unpin { key, node }) = said;
+    fn keep(&mut self, said: PinMessage, file: Option<OwnedFd>) {
+        let (PinMessage::Pin { key, node } | PinMessage::Unpin { key, node }) = said;
         // Of a domain that has left there is nothing to keep.
         let Some(member) = self.members.get_mut(&key) else { return };
         match (said, file) {
             // The service keeps to the bound, unless it has been taken over.
-            (Said::Pin { .. }, Some(file)) if member.pinned.len() < PINNED => {
+            (PinMessage::Pin { .. }, Some(file)) if member.pinned.len() < PINNED + LOCKED => {
                 member.pinned.insert(node, file);
             }
-            (Said::Pin { .. }, _) => {}
-            (Said::Unpin { .. }, _) => drop(member.pinned.remove(&node)),
+            (PinMessage::Pin { .. }, _) => {}
+            (PinMessage::Unpin { .. }, _) => drop(member.pinned.remove(&node)),
         }
     }
 
@@ -389,10 +415,20 @@ impl State {
             let files: Vec<_> = some.iter().map(|(_, file)| file.as_fd()).collect();
             self.send(&Order::Pinned { key, nodes }, &files)?;
         }
-        let read_only = member.volumes.iter().map(|v| v.read_only).collect();
+        for (volume, disk) in
+            member.volumes.iter().enumerate().filter_map(|(i, v)| Some((i, v.disk.as_ref()?)))
+        {
+            let files: Vec<_> =
+                disk.layers.iter().chain(&disk.live).chain([&disk.lock]).map(AsFd::as_fd).collect();
+            self.send(&Order::Disk { key, volume, live: disk.live.is_some() }, &files)?;
+        }
         let mut descriptors = vec![member.memory.as_fd(), member.doorbell.as_fd(), member.nodes.as_fd()];
-        descriptors.extend(member.volumes.iter().map(|v| v.root.as_fd()));
-        self.send(&Order::Attach { key, read_only }, &descriptors)
+        for volume in &member.volumes {
+            descriptors.push(volume.root.as_fd());
+            descriptors.extend(volume.bound.iter().filter_map(|bound| bound.used.as_ref()).map(AsFd::as_fd));
+        }
+        let volumes = member.volumes.iter().map(Terms::of).collect();
+        self.send(&Order::Attach { key, volumes, limits: member.limits.clone() }, &descriptors)
     }
 
     fn send(&self, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {

@@ -13,14 +13,14 @@ const UNPIN: u64 = 2;
 
 /// What a service says to its manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum PinMessage {
     /// Keep the descriptor that comes with this, of a domain's node.
     Pin { key: u64, node: u64 },
     /// It is not needed any more.
     Unpin { key: u64, node: u64 },
 }
 
-impl Said {
+impl PinMessage {
     pub const BYTES: usize = WORDS * 8;
 
     fn encode(self) -> [u8; Self::BYTES] {
@@ -65,19 +65,19 @@ impl Pins {
     pub fn pin(&self, node: u64, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let Some((to, key)) = &self.to else { return Ok(()) };
         // One that is not to be had, because too many are under way or the manager is busy, is as one too many.
-        send(to, Said::Pin { key: *key, node }, &[file]).map_err(|_| Errno::NFILE)
+        send(to, PinMessage::Pin { key: *key, node }, &[file]).map_err(|_| Errno::NFILE)
     }
 
     /// Has it kept no more.
     pub fn unpin(&self, node: u64) {
         if let Some((to, key)) = &self.to {
             // A manager that is gone keeps nothing.
-            let _ = send(to, Said::Unpin { key: *key, node }, &[]);
+            let _ = send(to, PinMessage::Unpin { key: *key, node }, &[]);
         }
     }
 }
 
-fn send(to: &OwnedFd, said: Said, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+fn send(to: &OwnedFd, said: PinMessage, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     doppel_service::send_packet(to.as_fd(), &said.encode(), files)
         .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
@@ -88,10 +88,11 @@ mod tests {
 
     #[test]
     fn what_is_said_is_heard() {
-        for said in [Said::Pin { key: 1, node: u64::MAX }, Said::Unpin { key: u64::MAX, node: 2 }] {
-            assert_eq!(Said::decode(&said.encode()), Some(said));
+        for said in [PinMessage::Pin { key: 1, node: u64::MAX }, PinMessage::Unpin { key: u64::MAX, node: 2 }]
+        {
+            assert_eq!(PinMessage::decode(&said.encode()), Some(said));
         }
-        assert_eq!(Said::decode(&[3; Said::BYTES]), None);
-        assert_eq!(Said::decode(&[1; Said::BYTES - 1]), None);
+        assert_eq!(PinMessage::decode(&[3; PinMessage::BYTES]), None);
+        assert_eq!(PinMessage::decode(&[1; PinMessage::BYTES - 1]), None);
     }
 }

@@ -3,12 +3,13 @@
 //! says to the supervisor is in [`crate::pins`].
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use doppel_abi_service::storage::SIZE;
-use doppel_service::{Channel, Heart};
+use doppel_abi_service::storage::{Amount, SIZE};
+use doppel_service::{Channel, Heartbeat};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
@@ -16,13 +17,15 @@ use serde::{Deserialize, Serialize};
 use crate::engine::{ClientId, Core, Engine, Orders};
 use crate::nodes::Nodes;
 use crate::pins::Pins;
-use crate::volume::Volume;
+use crate::quota::Bound;
+use crate::throttle::Limits;
+use crate::volume::{DiskFiles, Volume};
 
 /// Longest packet in bytes.
-pub(crate) const PACKET: usize = 16 << 10;
+pub(crate) const PACKET: usize = 32 << 10;
 
 /// Version of orders and channels: a manager may be of another build than the process it starts.
-pub(crate) const ORDERS: u32 = 2 << 16 | doppel_abi_service::VERSION;
+pub(crate) const ORDERS: u32 = 4 << 16 | doppel_abi_service::VERSION;
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,11 +34,45 @@ pub(crate) enum Order {
     Begin { version: u32 },
     /// A predecessor has pinned these nodes of a domain, which is served afterwards. Descriptors: the files.
     Pinned { key: u64, nodes: Vec<u64> },
-    /// Serve a domain. Descriptors: channel, doorbell, the memory of its nodes, then each volume's root; in those that
-    /// are marked nothing may change.
-    Attach { key: u64, read_only: Vec<bool> },
+    /// A volume of a domain, which is served afterwards, is a disk. Descriptors: its layers, the topmost first, the live map of
+    /// that, if it has one, and its lock.
+    Disk { key: u64, volume: usize, live: bool },
+    /// Serve a domain. Descriptors: channel, doorbell, the memory of its nodes, then each volume's root, and behind that the file that
+    /// says what is used of its bound, if there is one.
+    Attach { key: u64, volumes: Vec<Terms>, limits: Limits },
+    /// It has these limits from here on.
+    Limit { key: u64, limits: Limits },
     /// Serve it no more.
     Detach { key: u64 },
+}
+
+/// How a domain has a volume.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Terms {
+    read_only: bool,
+    /// Most bytes and files.
+    bound: Option<(u64, u64)>,
+    /// A file says what is used of that.
+    counted: bool,
+    devices: [u64; 2],
+}
+
+impl Terms {
+    pub fn of(volume: &Volume) -> Self {
+        Self {
+            read_only: volume.read_only,
+            bound: volume.bound.as_ref().map(|bound| (bound.most.bytes, bound.most.inodes)),
+            counted: volume.bound.as_ref().is_some_and(|bound| bound.used.is_some()),
+            devices: volume.devices,
+        }
+    }
+
+    fn volume(&self, mut next: impl FnMut() -> io::Result<OwnedFd>) -> io::Result<Volume> {
+        let root = next()?;
+        let used = self.counted.then(next).transpose()?;
+        let bound = self.bound.map(|(bytes, inodes)| Bound { most: Amount { bytes, inodes }, used });
+        Ok(Volume { root, read_only: self.read_only, disk: None, bound, devices: self.devices })
+    }
 }
 
 /// Confines this process, and serves until `control` ends. `polls`: it may poll when it has nothing to do.
@@ -50,7 +87,12 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
     let control = Arc::new(control.try_clone_to_owned()?);
     // This thread ends the process.
     let engine = Arc::new(Engine::new(doppel_confine::storage::THREADS - 1, polls)?);
-    let followed = Followed { control: control.clone(), clients: HashMap::new(), pinned: HashMap::new() };
+    let followed = Followed {
+        control: control.clone(),
+        clients: HashMap::new(),
+        pinned: HashMap::new(),
+        disks: HashMap::new(),
+    };
     engine.set_orders(control.as_fd(), Box::new(followed))?;
     // What it opens it has opened.
     doppel_service::confine_with(&doppel_confine::STORAGE, false, || engine.start().map(drop))?;
@@ -63,6 +105,7 @@ struct Followed {
     control: Arc<OwnedFd>,
     clients: HashMap<u64, ClientId>,
     pinned: HashMap<u64, Vec<(u64, OwnedFd)>>,
+    disks: HashMap<u64, Vec<(usize, DiskFiles)>>,
 }
 
 impl Orders for Followed {
@@ -95,21 +138,36 @@ impl Followed {
                 return Err(io::Error::other(format!("orders of version {version}, not {ORDERS}")));
             }
             Order::Begin { .. } => {
-                let heart = Heart::open(next()?, next()?)?;
+                let heart = Heartbeat::open(next()?, next()?)?;
                 core.set_heart(heart, next()?)?;
             }
             Order::Pinned { key, nodes } => {
                 self.pinned.entry(key).or_default().extend(nodes.into_iter().zip(descriptors));
             }
-            Order::Attach { key, read_only } => {
+            Order::Disk { key, volume, live } => {
+                let mut layers: Vec<File> = descriptors.map(File::from).collect();
+                let lock = layers.pop().ok_or_else(|| io::Error::other("a disk without its lock"))?;
+                let live = if live { layers.pop() } else { None };
+                self.disks.entry(key).or_default().push((volume, DiskFiles { layers, live, lock }));
+            }
+            Order::Attach { key, volumes, limits } => {
                 let (memory, doorbell, nodes) = (next()?, next()?, next()?);
-                let volumes: Vec<_> =
-                    descriptors.zip(read_only).map(|(root, read_only)| Volume { root, read_only }).collect();
+                let mut volumes =
+                    volumes.iter().map(|terms| terms.volume(&mut next)).collect::<io::Result<Vec<_>>>()?;
+                for (number, disk) in self.disks.remove(&key).unwrap_or_default() {
+                    let volume = volumes.get_mut(number);
+                    volume.ok_or_else(|| io::Error::other("a disk that is no volume"))?.disk = Some(disk);
+                }
                 let pins = Pins::new(self.control.clone(), key);
                 let pinned = self.pinned.remove(&key).unwrap_or_default();
                 let nodes = Nodes::open(&nodes, volumes, engine.host().clone(), pins, pinned)?;
                 let channel = Channel::open(&memory, doorbell, None, SIZE)?;
-                self.clients.insert(key, core.enter(engine.host(), channel, nodes)?);
+                let id = core.enter(engine.host(), channel, nodes)?;
+                core.limit(id, &limits);
+                self.clients.insert(key, id);
+            }
+            Order::Limit { key, limits } => {
+                self.clients.get(&key).into_iter().for_each(|id| core.limit(*id, &limits));
             }
             Order::Detach { key } => {
                 if let Some(id) = self.clients.remove(&key) {

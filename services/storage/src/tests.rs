@@ -8,8 +8,11 @@ use crate::{Engine, Volume, nodes};
 use guest::Guest;
 
 mod acts;
+mod bounds;
+mod disks;
 mod guest;
 mod hostile;
+mod locks;
 mod names;
 mod operations;
 
@@ -29,6 +32,11 @@ impl Bench {
 
     /// With the volumes made of a directory.
     fn with(volumes: impl FnOnce(&Path) -> Vec<Volume>) -> Self {
+        Self::with_another(volumes, |_, _| {})
+    }
+
+    /// And with what else is attached.
+    fn with_another(volumes: impl FnOnce(&Path) -> Vec<Volume>, more: impl FnOnce(&Engine, &Path)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("volume");
         std::fs::create_dir(&root).unwrap();
@@ -36,6 +44,7 @@ impl Bench {
         let (memory, doorbell) = guest::channel();
         let guest = guest::guest(&memory, &doorbell);
         engine.attach(&memory, doorbell, &nodes::memory().unwrap(), volumes(&root)).unwrap();
+        more(&engine, &root);
         let threads = engine.start().unwrap();
         Self { guest, root, engine, threads, _dir: dir }
     }

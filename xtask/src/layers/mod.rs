@@ -12,7 +12,7 @@ mod table;
 mod tests;
 mod tree;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use arrows::Arrows;
@@ -28,9 +28,11 @@ struct Count<'a> {
     circle: Vec<String>,
     /// Each file of the circle with those of it that it uses.
     inside: Vec<String>,
+    /// Files that stand side by side in its fullest folder.
+    folder: usize,
 }
 
-/// Prints arrows against the table and the largest circle by crate. With `list` it names them all.
+/// Prints arrows against the table, the largest circle and the fullest folder by crate. With `list` it names them all.
 ///
 /// # Errors
 /// The table or a source cannot be read, or a count is above its limit in the table.
@@ -84,16 +86,17 @@ fn check(workspace: &Workspace, table: &Table, list: bool) -> Result<(String, Ve
     if between.len() > table.limit("workspace").arrows {
         faults.push(format!("arrows between crates against the table:\n    {}", between.join("\n    ")));
     }
-    report += "crate                files  arrows  against  circle\n";
+    report += "crate                files  arrows  against  circle  folder\n";
     for krate in 0..workspace.crates.len() {
         let count = count(workspace, table, &arrows.files[krate], krate)?;
         report += &format!(
-            "{:20} {:5} {:7} {:8} {:7}\n",
+            "{:20} {:5} {:7} {:8} {:7} {:7}\n",
             count.krate,
             count.files,
             count.inner,
             count.against.len(),
-            count.circle.len()
+            count.circle.len(),
+            count.folder
         );
         if list {
             count.against.iter().for_each(|line| report += &format!("    {line}\n"));
@@ -124,7 +127,17 @@ fn count<'a>(
         against: table.inside_crate(&workspace.crates[krate], arrows)?,
         inside: inside.collect(),
         circle: circle.iter().map(|&file| files[file].clone()).collect(),
+        folder: fullest(files),
     })
+}
+
+/// How many of these files stand side by side in the folder that has most.
+fn fullest(files: &[String]) -> usize {
+    let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
+    for file in files {
+        *folders.entry(file.rsplit_once('/').map_or("", |(folder, _)| folder)).or_default() += 1;
+    }
+    folders.into_values().max().unwrap_or(0)
 }
 
 fn above(table: &Table, count: &Count<'_>) -> Vec<String> {
@@ -133,6 +146,7 @@ fn above(table: &Table, count: &Count<'_>) -> Vec<String> {
     let counts = [
         ("arrows against the table", count.against.len(), limit.arrows),
         ("files in a circle", count.circle.len(), limit.circle),
+        ("files side by side", count.folder, limit.folder),
     ];
     for (what, have, allowed) in counts {
         if have > allowed {

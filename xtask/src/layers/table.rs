@@ -3,7 +3,8 @@
 //! - `crates NAME = FOLDERS : NAMES`: crates of these folders may use one another and those of the named lines.
 //! - `order CRATE = LAYER < LAYER …`: layers inside a crate; a file may use its own layer and lower ones.
 //! - `layer LAYER = MODULES`: which modules a layer of the last order consists of; the longest match counts.
-//! - `limit CRATE|workspace|* arrows N circle M`: how many arrows may go against the table, how large a circle may be.
+//! - `limit CRATE|workspace|* arrows N circle M folder K`: how many arrows may go against the table, how large a circle may
+//!   be, how many files may stand side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,7 @@ struct Order {
 pub struct Limit {
     pub arrows: usize,
     pub circle: usize,
+    pub folder: usize,
 }
 
 /// The table.
@@ -53,8 +55,11 @@ impl Table {
         let (kind, rest) = line.split_once(' ')?;
         if kind == "limit" {
             let words: Vec<&str> = rest.split_whitespace().collect();
-            let [name, "arrows", arrows, "circle", circle] = words[..] else { return None };
-            let limit = Limit { arrows: arrows.parse().ok()?, circle: circle.parse().ok()? };
+            let [name, "arrows", arrows, "circle", circle, "folder", folder] = words[..] else {
+                return None;
+            };
+            let number = |word: &str| word.parse().ok();
+            let limit = Limit { arrows: number(arrows)?, circle: number(circle)?, folder: number(folder)? };
             self.limits.insert(name.into(), limit);
             return Some(());
         }
@@ -82,7 +87,7 @@ impl Table {
     /// The limit of a crate, or that of `*`; nothing is allowed where neither stands.
     pub fn limit(&self, krate: &str) -> Limit {
         let limit = self.limits.get(krate).or_else(|| self.limits.get("*"));
-        limit.copied().unwrap_or(Limit { arrows: 0, circle: 0 })
+        limit.copied().unwrap_or(Limit { arrows: 0, circle: 0, folder: 0 })
     }
 
     /// Arrows between crates that no line allows.

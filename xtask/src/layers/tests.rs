@@ -174,8 +174,9 @@ fn a_count_above_its_limit_is_a_fault_and_one_at_its_limit_is_none() {
         let table = Table::parse(&format!("{lines}{limits}")).unwrap();
         super::check(&fixture.read(), &table, true).unwrap().1
     };
-    assert!(faults("limit a/low arrows 1 circle 2").is_empty());
-    assert_eq!(faults("limit * arrows 0 circle 1").len(), 2);
+    let others = "limit * arrows 0 circle 0 folder 1";
+    assert!(faults(&format!("limit a/low arrows 1 circle 2 folder 3\n{others}")).is_empty());
+    assert_eq!(faults("limit * arrows 0 circle 1 folder 2").len(), 3);
 }
 
 #[test]
@@ -204,5 +205,5 @@ fn a_circle_is_shown_with_who_uses_whom_in_it() {
 fn the_table_of_this_repository_is_short_and_allows_nothing_between_crates() {
     let text = include_str!("../../layers.txt");
     assert!(text.lines().count() <= 40);
-    assert_eq!(Table::parse(text).unwrap().limit("workspace"), Limit { arrows: 0, circle: 0 });
+    assert_eq!(Table::parse(text).unwrap().limit("workspace"), Limit { arrows: 0, circle: 0, folder: 0 });
 }

@@ -38,7 +38,7 @@ pub struct Module {
 }
 
 /// Where a module is put.
-struct Place {
+struct ModulePath {
     krate: usize,
     file: usize,
     parent: Option<usize>,
@@ -72,7 +72,7 @@ impl Workspace {
             if src.join(file).exists() {
                 self.file(
                     &src,
-                    Place { krate, file: 0, parent: None, folder: src.clone() },
+                    ModulePath { krate, file: 0, parent: None, folder: src.clone() },
                     &src.join(file),
                 )?;
             }
@@ -81,17 +81,17 @@ impl Workspace {
     }
 
     /// Reads a file and the files of its modules; returns its module.
-    fn file(&mut self, src: &Path, place: Place, path: &Path) -> Result<usize, String> {
+    fn file(&mut self, src: &Path, at: ModulePath, path: &Path) -> Result<usize, String> {
         let source = Source::read(&text(path)?).map_err(|e| format!("{}: {e}", path.display()))?;
-        let files = &mut self.crates[place.krate].files;
+        let files = &mut self.crates[at.krate].files;
         files.push(path.strip_prefix(src).unwrap_or(path).to_string_lossy().into_owned());
         let file = files.len() - 1;
-        self.module(src, Place { file, ..place }, source)
+        self.module(src, ModulePath { file, ..at }, source)
     }
 
-    fn module(&mut self, src: &Path, place: Place, source: Source) -> Result<usize, String> {
+    fn module(&mut self, src: &Path, at: ModulePath, source: Source) -> Result<usize, String> {
         let id = self.modules.len();
-        let Place { krate, file, parent, folder } = place;
+        let ModulePath { krate, file, parent, folder } = at;
         let root = parent.map_or(id, |parent| self.modules[parent].root);
         self.modules.push(Module {
             krate,
@@ -107,13 +107,13 @@ impl Workspace {
         for name in source.outside {
             let flat = folder.join(format!("{name}.rs"));
             let path = if flat.exists() { flat } else { folder.join(&name).join("mod.rs") };
-            let place = Place { krate, file: 0, parent: Some(id), folder: folder.join(&name) };
-            let child = self.file(src, place, &path)?;
+            let at = ModulePath { krate, file: 0, parent: Some(id), folder: folder.join(&name) };
+            let child = self.file(src, at, &path)?;
             self.modules[id].children.insert(name, child);
         }
         for (name, inner) in source.inside {
-            let place = Place { krate, file, parent: Some(id), folder: folder.join(&name) };
-            let child = self.module(src, place, inner)?;
+            let at = ModulePath { krate, file, parent: Some(id), folder: folder.join(&name) };
+            let child = self.module(src, at, inner)?;
             self.modules[id].children.insert(name, child);
         }
         Ok(id)

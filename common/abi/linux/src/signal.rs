@@ -61,49 +61,14 @@ pub mod code {
     pub const BUS_ADRERR: i32 = 2;
 }
 
-/// `sa_flags`.
-#[allow(missing_docs)]
-pub mod sa {
-    pub const SA_NOCLDSTOP: u64 = 1;
-    pub const SA_NOCLDWAIT: u64 = 2;
-    pub const SA_SIGINFO: u64 = 4;
-    pub const SA_UNSUPPORTED: u64 = 0x400;
-    pub const SA_EXPOSE_TAGBITS: u64 = 0x800;
-    pub const SA_RESTORER: u64 = 0x0400_0000;
-    pub const SA_ONSTACK: u64 = 0x0800_0000;
-    pub const SA_RESTART: u64 = 0x1000_0000;
-    pub const SA_NODEFER: u64 = 0x4000_0000;
-    pub const SA_RESETHAND: u64 = 0x8000_0000;
-    /// Flags Linux keeps; others are cleared so that programs can probe for support.
-    pub const KNOWN: u64 = SA_NOCLDSTOP
-        | SA_NOCLDWAIT
-        | SA_SIGINFO
-        | SA_RESTORER
-        | SA_ONSTACK
-        | SA_RESTART
-        | SA_NODEFER
-        | SA_RESETHAND;
-}
-
 /// The default action as a handler address.
 pub const SIG_DFL: u64 = 0;
 /// Ignoring as a handler address.
 pub const SIG_IGN: u64 = 1;
 
-/// `how` of sigprocmask.
-#[allow(missing_docs)]
-pub mod how {
-    pub const SIG_BLOCK: i32 = 0;
-    pub const SIG_UNBLOCK: i32 = 1;
-    pub const SIG_SETMASK: i32 = 2;
-}
-
-/// `ss_flags` of sigaltstack.
+/// Bounds of sigaltstack.
 #[allow(missing_docs)]
 pub mod ss {
-    pub const SS_ONSTACK: u32 = 1;
-    pub const SS_DISABLE: u32 = 2;
-    pub const SS_AUTODISARM: u32 = 1 << 31;
     /// Smallest alternate stack.
     pub const MINSIGSTKSZ: u64 = 2048;
 }

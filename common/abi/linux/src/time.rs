@@ -16,33 +16,5 @@ pub mod clock {
     pub const CLOCK_TAI: i32 = 11;
 }
 
-/// clock_nanosleep, timer_settime, timerfd_settime: the time is absolute.
-pub const TIMER_ABSTIME: i32 = 1;
-
-/// `which` of getitimer and setitimer.
-#[allow(missing_docs)]
-pub mod itimer {
-    pub const ITIMER_REAL: i32 = 0;
-    pub const ITIMER_VIRTUAL: i32 = 1;
-    pub const ITIMER_PROF: i32 = 2;
-}
-
-/// `sigev_notify`.
-#[allow(missing_docs)]
-pub mod sigev {
-    pub const SIGEV_SIGNAL: i32 = 0;
-    pub const SIGEV_NONE: i32 = 1;
-    pub const SIGEV_THREAD: i32 = 2;
-    pub const SIGEV_THREAD_ID: i32 = 4;
-}
-
-/// `who` of getrusage.
-#[allow(missing_docs)]
-pub mod rusage {
-    pub const RUSAGE_SELF: i32 = 0;
-    pub const RUSAGE_CHILDREN: i32 = -1;
-    pub const RUSAGE_THREAD: i32 = 1;
-}
-
 /// Ticks of `times(2)` in a second (AT_CLKTCK).
 pub const USER_HZ: u64 = 100;

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::boot_flags;
+
 /// How much an event matters. A kernel keeps events up to the level that it is set to; [`Level::Off`] keeps none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -32,6 +34,19 @@ impl Level {
     #[must_use]
     pub fn word(self) -> &'static str {
         Self::ALL[self as usize].1
+    }
+
+    /// The level in a domain's flags ([`boot_flags::EVENTS`]); a number that is none of a level's is [`Self::Off`].
+    #[must_use]
+    pub fn from_flags(flags: u32) -> Self {
+        let number = (flags & boot_flags::EVENTS) >> boot_flags::EVENTS.trailing_zeros();
+        Self::ALL.get(number as usize).map_or(Self::Off, |(level, _)| *level)
+    }
+
+    /// As [`Self::from_flags`] finds it.
+    #[must_use]
+    pub fn flags(self) -> u32 {
+        u32::from(self as u8) << boot_flags::EVENTS.trailing_zeros()
     }
 
     /// The level of a word; none if it is none.
@@ -94,6 +109,14 @@ mod tests {
     extern crate std;
     use super::*;
     use std::format;
+
+    #[test]
+    fn a_level_is_among_a_domains_flags() {
+        for (level, _) in Level::ALL {
+            assert_eq!(Level::from_flags(level.flags() | !boot_flags::EVENTS), level);
+        }
+        assert_eq!(Level::from_flags(boot_flags::EVENTS), Level::Off, "the number is no level's");
+    }
 
     #[test]
     fn events_are_read_as_they_are_written() {

@@ -15,6 +15,8 @@ pub const CHUNK: u64 = 1 << 20;
 pub const ARENA: i32 = -1;
 /// [`Segment::space`] of a piece of the page file; `addr` is the offset in it.
 pub const PAGEFILE: i32 = -2;
+/// [`Header::layers`] of a domain that sleeps, whose files are in its own layer alone.
+pub const OWN_LAYER: u8 = u8::MAX;
 /// Most segments of one image.
 pub const MAX_SEGMENTS: u64 = 4 << 20;
 
@@ -50,8 +52,8 @@ pub struct Header {
     pub cpu: [u32; 10],
     /// `StartInfo::vcpus`.
     pub vcpus: u32,
-    /// Reserved, 0.
-    pub reserved: u32,
+    /// Of a domain that sleeps and has a layer, what tells that as it was then; 0 of others.
+    pub layer: u32,
     /// `StartInfo::memory_limit`.
     pub memory_limit: u64,
     /// `StartInfo::arena_size`.
@@ -82,8 +84,8 @@ pub struct Header {
     pub hostname_len: u8,
     /// Length of the root image's name that follows that.
     pub image_name_len: u8,
-    /// Reserved, 0.
-    pub reserved2: u8,
+    /// How many files of layers it lies on ([`OWN_LAYER`]); 0: its memory has all files.
+    pub layers: u8,
     /// Domain name, host name, image name.
     pub names: [u8; 256],
 }

@@ -233,6 +233,8 @@ pub mod boot_flags {
     pub const NO_POLLING: u32 = 32;
     /// The root file system is mounted read-only, for good, once all is mounted (`--read-only`).
     pub const READ_ONLY: u32 = 64;
+    /// The level up to which events are kept from the start, as [`crate::events::Level::from_flags`] finds it (`--events`).
+    pub const EVENTS: u32 = 7 << 8;
 }
 
 /// What to run: header, supplementary group ids of four bytes, then NUL-terminated strings: argv…, envp…, clone
@@ -362,10 +364,13 @@ pub struct VirtualRegisters {
     pub shadows_end: AtomicU32,
     /// Most processes and threads of programs (`--pids-limit`), 0 = none; the host may change it at any time.
     pub task_limit: AtomicU32,
-    /// Zero.
-    pub reserved: AtomicU32,
+    /// The host's at [`event::FREEZE`]: 1 if files may stay in the domain's layer, of which it keeps what there is; 0: all have to be in
+    /// memory.
+    pub layer_stays: AtomicU32,
     /// What counts against `memory_limit` and `memory_target`, in bytes: the guest kernel says it with each change.
     pub memory_used: AtomicU64,
+    /// The answer to `layer_stays` once it is frozen: bytes of the layer's file that its memory refers to. 0: all files are in memory.
+    pub layer_end: AtomicU64,
 }
 
 /// See [`VirtualRegisters::shadows`].
@@ -449,7 +454,7 @@ pub struct RingHeader {
 const _: () = {
     assert!(size_of::<StartInfo>() == 168);
     assert!(size_of::<BootArgs>() == 40);
-    assert!(size_of::<VirtualRegisters>() == 128);
+    assert!(size_of::<VirtualRegisters>() == 136);
     assert!(size_of::<RingHeader>() == 128);
     assert!(size_of::<RingHeader>() as u64 <= RING_HEADER_STRIDE);
     assert!(CONSOLE_RINGS as u64 * RING_HEADER_STRIDE <= control::RINGS_DATA - control::RINGS);

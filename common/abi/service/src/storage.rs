@@ -9,11 +9,19 @@
 //! **What is done is done once.** A service domain that is replaced is asked again ([`flags::AGAIN`]) for what was under way. A
 //! slot says how far it came ([`SlotHeader`]): what is done is answered from there, what was not begun is done.
 
+mod batch;
+mod leases;
+mod used;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_ring::{Entry, Ticket};
 
 use crate::layout;
+
+pub use batch::{STEPS, Split, Step};
+pub use leases::{Keeps, LEASES, Lease, Leases};
+pub use used::{Amount, Charges, Used};
 
 /// Requests that may be under way.
 pub const SLOTS: u16 = 64;
@@ -29,6 +37,13 @@ pub const NAME: usize = 255;
 pub const TARGET: usize = 4095;
 /// Longest extended attribute's value in bytes.
 pub const XATTR: usize = 64 << 10;
+/// What places and lengths are multiples of that go to a device, in bytes.
+const BLOCK: u64 = 4096;
+/// The extended attribute of a layer's file which says how many of its first bytes are somebody else's too as long as it has several
+/// names: 8 bytes, little-endian. Only the host's root can set it.
+pub const SHARED: &str = "security.doppel.shared";
+/// Bytes at the beginning of a layer's file that are its writer's own.
+pub const SUPERBLOCKS: u64 = 8192;
 /// Most volumes of a domain.
 pub const VOLUMES: u64 = 64;
 
@@ -69,6 +84,8 @@ pub struct SlotHeader {
     node: AtomicU64,
     /// What a request that was begun has found, by its operation: where an append writes, or what a name leads to.
     place: AtomicU64,
+    /// Changes of a batch that are done, and, from bit 32 on, the first error of these.
+    step: AtomicU64,
 }
 
 /// First page of a memory file that a storage service and its manager have for each domain, which that does not see: what the service
@@ -145,7 +162,22 @@ impl SlotHeader {
     /// It is begun.
     pub fn begin(&self, ticket: Ticket) {
         self.place.store(NOWHERE, Ordering::SeqCst);
+        self.step.store(0, Ordering::SeqCst);
         self.begun.store(ticket.0, Ordering::SeqCst);
+    }
+
+    /// So many changes of a batch are done, and this is their first error, or 0.
+    pub fn set_step(&self, step: u32, error: u16) {
+        // The next one has found nothing.
+        self.place.store(NOWHERE, Ordering::SeqCst);
+        self.step.store(u64::from(step) | u64::from(error) << 32, Ordering::SeqCst);
+    }
+
+    /// How many changes of the batch that was begun last are done, and their first error.
+    #[must_use]
+    pub fn step(&self) -> (u32, u16) {
+        let step = self.step.load(Ordering::SeqCst);
+        (step as u32, (step >> 32) as u16)
     }
 
     /// It is done.
@@ -212,7 +244,8 @@ pub enum Operation {
     Link = 11,
     /// Reads `b` bytes at `a` into the buffer. Answer: how many. No attributes.
     Read = 12,
-    /// Writes `b` bytes of the buffer at `a`; with [`flags::APPEND`] at the end. Answer: how many, and as node where they end.
+    /// Writes `b` bytes of the buffer at `a`; with [`flags::APPEND`] at the end. The time of modification is `e` then, in nanoseconds since
+    /// 1970, unless that is 0. Answer: how many, and as node where they end.
     Write = 13,
     /// Writes `node` to where it survives a power cut; with [`flags::DATA`] its data alone, with
     /// [`flags::ALL`] all of its file system. No attributes.
@@ -235,10 +268,18 @@ pub enum Operation {
     RemoveXattr = 22,
     /// A regular file without a name in the file system of the directory `node`: mode `b`, owner `c` and `d`.
     TmpFile = 23,
+    /// Locks the bytes `a` to `b` (`i64::MAX`: to the end) of `node` for the domain as a whole, with [`lock::EXCLUSIVE`] also against those who
+    /// only share; or does what else [`lock`] in `flags` says. EAGAIN: somebody outside the domain has a lock that conflicts. The domain's own
+    /// users of the file are the guest kernel's matter. Answer of [`lock::TEST`]: 0, or 1 more than whether what conflicts is exclusive, and its
+    /// first and last byte as two words in the text. No attributes.
+    Lock = 24,
+    /// Does `a` changes of names, one after the other, which are the first `b` bytes of the buffer ([`Step`]); of one volume, that of
+    /// `node`. One that fails keeps none of the others from being done. Answer: the first error, or 0. No attributes.
+    Batch = 25,
 }
 
 impl Operation {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 25] = [
         Self::Lookup,
         Self::Forget,
         Self::GetAttr,
@@ -262,6 +303,8 @@ impl Operation {
         Self::ListXattr,
         Self::RemoveXattr,
         Self::TmpFile,
+        Self::Lock,
+        Self::Batch,
     ];
 
     fn from_number(number: u16) -> Option<Self> {
@@ -278,10 +321,27 @@ pub mod flags {
     pub const UNUSED: u32 = 1 << 30;
     /// See [`super::Operation::Write`].
     pub const APPEND: u32 = 1;
+    /// A read or write goes to the host's device itself, past the host's cache, if place and length are multiples of 4096 and the host's file
+    /// system can; else it is one like all others.
+    pub const DIRECT: u32 = 2;
     /// See [`super::Operation::Sync`].
     pub const DATA: u32 = 1;
     /// See [`super::Operation::Sync`].
     pub const ALL: u32 = 2;
+}
+
+/// Bits of [`Operation::Lock`].
+pub mod lock {
+    /// Against everybody.
+    pub const EXCLUSIVE: u32 = 1;
+    /// Gives the lock up instead.
+    pub const UNLOCK: u32 = 2;
+    /// A lock of `flock(2)`, which has no range and meets its kind alone.
+    pub const WHOLE: u32 = 4;
+    /// Only tells what conflicts. Not of [`WHOLE`].
+    pub const TEST: u32 = 8;
+    /// With [`UNLOCK`]: the domain has no lock of this file any more, of either kind.
+    pub const LAST: u32 = 16;
 }
 
 /// Bits of [`Operation::SetAttr`].
@@ -329,6 +389,17 @@ impl Request {
     #[must_use]
     pub fn new(operation: Operation, node: u64) -> Self {
         Self { operation, slot: 0, flags: 0, ticket: Ticket(0), node, other: 0, a: 0, b: 0, c: 0, d: 0 }
+    }
+
+    /// Whether it is a read or write of whole pages, and asks for these past the host's cache ([`flags::DIRECT`]).
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        let asks = match self.operation {
+            Operation::Read => self.flags & flags::DIRECT != 0,
+            Operation::Write => self.flags & (flags::DIRECT | flags::APPEND) == flags::DIRECT,
+            _ => false,
+        };
+        asks && self.a.is_multiple_of(BLOCK) && self.b.is_multiple_of(BLOCK) && self.b > 0
     }
 
     /// As an entry of the ring.
@@ -586,9 +657,24 @@ mod tests {
     }
 
     #[test]
+    fn whole_pages_alone_go_past_the_cache() {
+        let request = |operation, a, b, flags| Request { a, b, flags, ..Request::new(operation, 70) };
+        for operation in [Operation::Read, Operation::Write] {
+            assert!(request(operation, 8192, 4096, flags::DIRECT | flags::AGAIN).is_direct());
+            for (a, b, flags) in
+                [(1, 4096, flags::DIRECT), (0, 100, flags::DIRECT), (0, 0, flags::DIRECT), (0, 4096, 0)]
+            {
+                assert!(!request(operation, a, b, flags).is_direct(), "{a} {b} {flags}");
+            }
+        }
+        assert!(!request(Operation::Write, 0, 4096, flags::DIRECT | flags::APPEND).is_direct());
+        assert!(!request(Operation::Allocate, 0, 4096, flags::DIRECT).is_direct());
+    }
+
+    #[test]
     fn what_is_unknown_is_refused() {
         assert_eq!(Request::decode(&[0; 8]), Err(Unknown));
-        assert_eq!(Request::decode(&[24, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
+        assert_eq!(Request::decode(&[26, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
         assert_eq!(Request::decode(&[1 | 64 << 16, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
         assert_eq!(Answer::decode(&[64, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
     }
@@ -621,11 +707,15 @@ mod tests {
             value: AtomicU64::new(0),
             node: AtomicU64::new(0),
             place: AtomicU64::new(0),
+            step: AtomicU64::new(0),
         };
         let answer = Answer { slot: 3, error: 2, ticket: Ticket(9), value: 4, node: 5 };
         assert_eq!(slot.progress(3, answer.ticket), Progress::None);
         slot.begin(answer.ticket);
         assert_eq!(slot.progress(3, answer.ticket), Progress::Begun);
+        slot.set_place(7);
+        slot.set_step(2, 17);
+        assert_eq!((slot.step(), slot.place()), ((2, 17), None));
         slot.finish(&answer);
         assert_eq!(slot.progress(3, answer.ticket), Progress::Done(answer));
         assert_eq!(slot.progress(3, Ticket(10)), Progress::None);

@@ -11,3 +11,4 @@ pub mod sched;
 pub mod siginfo;
 pub mod subject;
 pub mod time;
+pub mod work;

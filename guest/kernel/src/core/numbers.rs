@@ -7,6 +7,7 @@ macro_rules! numbers {
     ($(#[$about:meta])* $vis:vis enum $name:ident { $($(#[$doc:meta])* $variant:ident = $number:literal,)+ }) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u32)]
         $vis enum $name {
             $($(#[$doc])* $variant = $number,)+
         }

@@ -1,11 +1,14 @@
 //! Who calls: identity and limits of the current thread, for the layers below processes.
 //!
-//! Key types: [`Cred`], [`Rlimit`], [`Subject`] (the current thread as those layers see it).
+//! Key types: [`Cred`], [`Rlimits`], [`Subject`] (the current thread as those layers see it).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use core::ops::{Index, IndexMut};
+
 use crate::core::hook::Hook;
+use crate::core::numbers::numbers;
 
 /// Identity of a process (`credentials(7)`).
 #[allow(missing_docs)]
@@ -74,27 +77,60 @@ pub struct Rlimit {
     pub max: u64,
 }
 
-/// Resource numbers (`getrlimit(2)`).
-#[allow(missing_docs)]
-pub mod rlimit {
-    pub const CPU: usize = 0;
-    pub const FSIZE: usize = 1;
-    pub const DATA: usize = 2;
-    pub const STACK: usize = 3;
-    pub const CORE: usize = 4;
-    pub const RSS: usize = 5;
-    pub const NPROC: usize = 6;
-    pub const NOFILE: usize = 7;
-    pub const MEMLOCK: usize = 8;
-    pub const AS: usize = 9;
-    pub const LOCKS: usize = 10;
-    pub const SIGPENDING: usize = 11;
-    pub const MSGQUEUE: usize = 12;
-    pub const NICE: usize = 13;
-    pub const RTPRIO: usize = 14;
-    pub const RTTIME: usize = 15;
-    pub const COUNT: usize = 16;
+numbers! {
+    /// Resources of which there are limits (`getrlimit(2)`).
+    #[allow(missing_docs)]
+    pub enum Resource {
+        Cpu = 0,
+        Fsize = 1,
+        Data = 2,
+        Stack = 3,
+        Core = 4,
+        Rss = 5,
+        Nproc = 6,
+        Nofile = 7,
+        Memlock = 8,
+        As = 9,
+        Locks = 10,
+        Sigpending = 11,
+        Msgqueue = 12,
+        Nice = 13,
+        Rtprio = 14,
+        Rttime = 15,
+    }
+}
+
+impl Rlimit {
+    /// No limit.
     pub const INFINITY: u64 = u64::MAX;
+}
+
+/// The limits of a process, by [`Resource`].
+#[derive(Clone, Copy)]
+pub struct Rlimits([Rlimit; 16]);
+
+impl Rlimits {
+    /// No limits at all.
+    pub const NONE: Self = Self([Rlimit { cur: Rlimit::INFINITY, max: Rlimit::INFINITY }; 16]);
+
+    /// All of them, in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &Rlimit> {
+        self.0.iter()
+    }
+}
+
+impl Index<Resource> for Rlimits {
+    type Output = Rlimit;
+
+    fn index(&self, resource: Resource) -> &Rlimit {
+        &self.0[resource as usize]
+    }
+}
+
+impl IndexMut<Resource> for Rlimits {
+    fn index_mut(&mut self, resource: Resource) -> &mut Rlimit {
+        &mut self.0[resource as usize]
+    }
 }
 
 /// The current thread.
@@ -106,7 +142,7 @@ pub trait Subject: Send + Sync {
     fn cred(&self) -> Arc<Cred>;
 
     /// Soft value of a resource limit of its process.
-    fn rlimit(&self, resource: usize) -> u64;
+    fn rlimit(&self, resource: Resource) -> u64;
 
     /// Sends it a signal, as from the kernel.
     fn raise(&self, signo: i32);

@@ -4,7 +4,7 @@
 //! timers and ticks, events from the host, new address spaces for exec, and reaping host processes.
 
 use crate::domain::freezer::FREEZER;
-use crate::domain::trim::TIDY;
+use crate::domain::trim::TRIM_TIMER;
 use crate::process::shadow::SHADOWS;
 use crate::process::task::SPACES;
 use crate::process::task::TASKS;
@@ -12,15 +12,18 @@ use alloc::sync::Arc;
 use core::any::Any;
 use core::sync::atomic::Ordering;
 
+use doppel_abi_machine::events::Level;
 use doppel_abi_machine::{event, resume_flags, state};
 use doppel_machine::cpu::{self, ThreadObject};
 use doppel_machine::trap::{CHILD_EVENT, FaultInfo, Personality};
 use doppel_machine::{arena, boot, host};
 
+use crate::core::events::EVENTS;
 use crate::core::part::Fill;
 use crate::core::sched::idle_loop;
 use crate::core::{kernel, time};
 use crate::domain::first;
+use crate::objects::rootfs;
 use crate::objects::vfs;
 use crate::process::task::{IdleThread, Space};
 use crate::process::task::{Thread, current};
@@ -88,13 +91,16 @@ static PARTS: &[&dyn Fill] = &[
     &crate::core::sched::STANDSTILL,
     &crate::process::time::cpu::STOLEN,
     &crate::memory::commit::COMMIT,
-    &crate::memory::runtime_patch::WANTED,
+    &crate::memory::runtime_patch::ENABLED,
     &crate::memory::image_patch::PATCHES,
     &crate::objects::vfs::devices::REGISTRY,
     &crate::objects::vfs::kinds::TYPES,
+    &crate::objects::block::DEVICES,
+    &crate::objects::rootfs::DISKS,
     &crate::objects::vfs::attach::locks::WAIT_GRAPH,
     &crate::objects::vfs::mount::KEPT,
     &crate::objects::pages::KEPT,
+    &crate::objects::pages::EVICTABLE,
     &crate::process::task::load::LOAD,
     &crate::core::random::GENERATOR,
     &crate::objects::ipc::epoll::NESTING,
@@ -109,6 +115,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::objects::net::outside::NETWORK,
     &crate::objects::storage::STORAGE,
     &first::READY,
+    &first::FREEZE_WAITS,
     &crate::objects::net::outside::files::HOSTS,
     &crate::objects::net::unix::names::NAMES,
     &crate::objects::net::unix::scm::FLIGHT,
@@ -127,8 +134,13 @@ static PARTS: &[&dyn Fill] = &[
     &crate::personality::table::REPORTED,
     &crate::domain::freezer::FREEZER,
     &crate::domain::sessions::SESSIONS,
-    &crate::domain::trim::TIDY,
+    &crate::domain::trim::TRIM_TIMER,
 ];
+
+/// Gives up so many bytes that can be had again.
+fn reclaim(bytes: u64) -> bool {
+    crate::objects::storage::reclaim(bytes) || crate::objects::pages::reclaim(bytes)
+}
 
 /// Makes the kernel and the idle thread of PID 1.
 fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
@@ -137,7 +149,10 @@ fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     doppel_machine::shield::init();
     task::subject::run();
     crate::objects::ipc::inotify::run();
+    memory::commit::RECLAIM.set(reclaim);
     kernel::init(data.hostname, data.args.flags, PARTS);
+    // There is memory for them: nothing has run yet.
+    let _ = EVENTS.get().keep(Level::from_flags(data.args.flags));
     let space = Space::new(memory::Mm::default());
     space.host_pid.store(1, Ordering::SeqCst);
     SPACES.set_init(space.clone());
@@ -151,6 +166,7 @@ fn resume() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     doppel_machine::shield::init();
     task::subject::run();
     crate::objects::ipc::inotify::run();
+    memory::commit::RECLAIM.set(reclaim);
     kernel::adopt(PARTS);
     vfs::adopt();
     FREEZER.adopt();
@@ -175,7 +191,7 @@ fn init_loop() -> ! {
     // The program may have ended already.
     let _ = v.state.compare_exchange(state::BOOTING, state::RUNNING, Ordering::SeqCst, Ordering::SeqCst);
     let mut ended = Ended::default();
-    TIDY.arm();
+    TRIM_TIMER.arm();
     loop {
         let seen = v.event_seq.load(Ordering::SeqCst);
         if CHILD_EVENT.swap(0, Ordering::SeqCst) != 0 {
@@ -186,7 +202,7 @@ fn init_loop() -> ! {
             serve(events);
         }
         task::spawn_requested_spaces();
-        TIDY.look();
+        TRIM_TIMER.look();
         let next = kernel().timekeeper.run();
         if CHILD_EVENT.load(Ordering::SeqCst) != 0 || v.pending.load(Ordering::SeqCst) != 0 {
             continue;
@@ -229,6 +245,12 @@ impl Ended {
     }
 }
 
+/// What had to be done before the domain is frozen is done.
+fn freeze_again() {
+    boot::vregs().pending.fetch_or(event::FREEZE, Ordering::SeqCst);
+    boot::wake_init();
+}
+
 /// Events the host (or another process of the domain) posted.
 fn serve(events: u64) {
     let v = boot::vregs();
@@ -242,10 +264,12 @@ fn serve(events: u64) {
         }
     }
     if events & event::SHUTDOWN != 0 {
-        crate::objects::storage::settle(true);
+        rootfs::close_disks();
+        crate::objects::storage::end();
+        rootfs::close_layer();
         task::end_domain(9);
     }
-    if events & event::FREEZE != 0 {
+    if events & event::FREEZE != 0 && first::may_freeze() && rootfs::ready_to_freeze(freeze_again) {
         FREEZER.freeze();
     }
     FREEZER.refused();

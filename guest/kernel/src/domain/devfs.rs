@@ -4,12 +4,15 @@
 
 use alloc::sync::Arc;
 
+use crate::objects::block;
 use crate::objects::rootfs::{TmpfsOptions, makedev, tmpfs};
 use crate::objects::vfs::flags::MountFlags;
 use crate::objects::vfs::inode::Inode;
 use crate::objects::vfs::mount::vfs;
 use crate::{Errno, Result};
 
+/// The group that block devices belong to.
+pub(super) const DISK: u32 = 6;
 const CHAR: u32 = 0o020000;
 const DIR: u32 = 0o040000;
 /// Device numbers of the synthetic file systems: others than that of the root, and below those of `vfs::mount::new_dev`.
@@ -66,6 +69,10 @@ fn populate() -> Result<()> {
     let dev = tmpfs(TmpfsOptions { mode: 0o755, size: 64 << 20, ..TmpfsOptions::default() });
     for (name, major, minor, mode) in DEVICES {
         dev.create(name, CHAR | mode, 0, 0, makedev(*major, *minor))?;
+    }
+    block::init();
+    for (name, mode, (major, minor)) in block::loops::nodes() {
+        dev.create(name.as_bytes(), mode, 0, DISK, makedev(major, minor))?;
     }
     for (name, target) in LINKS {
         dev.symlink(name, target, 0, 0)?;

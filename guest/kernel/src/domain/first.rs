@@ -3,6 +3,7 @@
 use crate::process::task::TASKS;
 use crate::terminals::stdio;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use doppel_abi_machine::{boot_flags, event};
@@ -21,6 +22,17 @@ use crate::{Errno, Result};
 
 /// Whether all that is to be mounted is: from then on the host's programs find it.
 pub static READY: Part<AtomicBool> = Part::new();
+/// A freeze waits for that.
+pub static FREEZE_WAITS: Part<AtomicBool> = Part::new();
+
+/// Whether the domain may be frozen. If not it is asked again when it may: a clone has nobody who would answer what a mount asks.
+pub fn may_freeze() -> bool {
+    if READY.load(Ordering::SeqCst) {
+        return true;
+    }
+    FREEZE_WAITS.store(true, Ordering::SeqCst);
+    READY.load(Ordering::SeqCst) && FREEZE_WAITS.swap(false, Ordering::SeqCst)
+}
 
 /// What can be done before it is known what the first program is.
 pub fn prepare() {
@@ -35,7 +47,6 @@ pub fn prepare() {
 
 /// Makes guest pid 1 and starts its space; the program itself is loaded by its thread.
 pub fn start_init(data: BootData) {
-    crate::objects::net::outside::files::write();
     let pid = TASKS.alloc_pid().unwrap_or(0);
     assert!(pid == init_pid(), "guest pid 1 must be the first");
     let tty = data.args.flags & boot_flags::TTY != 0;
@@ -89,7 +100,8 @@ fn load_root_ready(t: &Arc<Thread>, data: &BootData) -> Result<()> {
     }
     READY.store(true, Ordering::SeqCst);
     // What was asked for before waits for this.
-    boot::vregs().pending.fetch_or(event::SESSION, Ordering::SeqCst);
+    let freeze = if FREEZE_WAITS.swap(false, Ordering::SeqCst) { event::FREEZE } else { 0 };
+    boot::vregs().pending.fetch_or(event::SESSION | freeze, Ordering::SeqCst);
     boot::wake_init();
     crate::process::task::load_program(t, data)
 }
@@ -97,7 +109,12 @@ fn load_root_ready(t: &Arc<Thread>, data: &BootData) -> Result<()> {
 /// Mounts what the host wants to be, as root, whoever the program runs as.
 fn mount_all<'a>(t: &Arc<Thread>, data: &'a BootData) -> core::result::Result<(), (&'a [u8], Errno)> {
     let caller = Caller::with(t.fs(), Arc::new(Cred::new(0, 0)));
-    data.mounts.iter().try_for_each(|m| mounts::mount(&caller, m).map_err(|e| (m[0].as_slice(), e)))
+    let (layer, others): (Vec<_>, Vec<_>) = data.mounts.iter().partition(|m| mounts::is_layer(m));
+    let mount = |m: &&'a [Vec<u8>; 3]| mounts::mount(&caller, m).map_err(|e| (m[0].as_slice(), e));
+    layer.iter().try_for_each(mount)?;
+    // These are this start's, whatever was kept.
+    crate::objects::net::outside::files::write();
+    others.iter().try_for_each(mount)
 }
 
 fn give_up(t: &Arc<Thread>, what: &str, name: &[u8], e: Errno, code: i32) {

@@ -29,6 +29,8 @@ use crate::core::part::Part;
 use crate::core::sched::STANDSTILL;
 use crate::core::sched::{WaitQueue, settle, wait_until_uninterruptible};
 use crate::domain::{sessions, trim};
+use crate::objects::rootfs::{self, Going};
+use crate::objects::storage;
 use crate::objects::vfs;
 use crate::process::shadow::LOOK_AGAIN_NS;
 use crate::process::shadow::SHADOWS;
@@ -101,13 +103,16 @@ impl Freezer {
     pub fn freeze(&self) {
         record(Kind::FreezeBegins, [0; 3]);
         trim::before_freeze();
+        // Before anything stops: whoever is just writing ends.
+        let paused = rootfs::pause_layer().is_ok() && storage::pause();
         STANDSTILL.ask(true);
         let v = boot::vregs();
         // A program that ended at the last moment has the last word.
         let say = |from, to| v.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        let stopped = self.stop_all();
+        let stopped = paused && self.stop_all();
         if stopped {
             record(Kind::FreezeStill, [0; 3]);
+            rootfs::write_layer();
             trim::when_still();
         }
         if stopped && say(state::RUNNING, state::FROZEN) {
@@ -140,7 +145,7 @@ impl Freezer {
             v.stop_failures.fetch_add(1, Ordering::SeqCst);
             host::ring_doorbell();
         }
-        self.go_on();
+        self.go_on(Going::On);
     }
 
     /// Has the spaces map what the host wants shared, and waits for them.
@@ -172,9 +177,11 @@ impl Freezer {
         })
     }
 
-    fn go_on(&self) {
+    fn go_on(&self, how: Going) {
         STANDSTILL.ask(false);
-        self.queue.wake_all(u32::MAX);
+        rootfs::layer_goes_on(how);
+        storage::go_on();
+        self.queue.notify_all();
         for s in SPACES.hosts.lock().values() {
             s.wake_all();
         }
@@ -201,7 +208,7 @@ impl Freezer {
     /// Wakes those whose request the host has refused. Runs on PID 1.
     pub fn refused(&self) {
         if boot::vregs().freeze_error.load(Ordering::SeqCst) != 0 {
-            self.queue.wake_all(u32::MAX);
+            self.queue.notify_all();
         }
     }
 
@@ -239,8 +246,13 @@ impl Freezer {
         task::spawn_requested_spaces();
         let flags = boot::start_info().resume_flags;
         let data = if flags & resume_flags::HOLD != 0 { self.hold() } else { boot::boot_data() };
+        let how = if flags & resume_flags::WAKE == 0 { Going::Cloned } else { Going::Woken };
+        storage::resumed();
+        if how == Going::Cloned {
+            rootfs::begin_above_layer();
+        }
         // Only now: in a clone that was held, the random numbers are its own from here on.
-        if flags & resume_flags::WAKE == 0
+        if how == Going::Cloned
             && let Err(e) = new_machine_id()
         {
             // A full domain, say. The clone is one without a machine id of its own, and says so.
@@ -255,7 +267,7 @@ impl Freezer {
         crate::objects::net::outside::resumed();
         record(Kind::CloneBegins, [boot::start_info().generation, 0, 0]);
         self.thaws.fetch_add(1, Ordering::SeqCst);
-        self.go_on();
+        self.go_on(how);
         sessions::hang_up_lost();
     }
 

@@ -9,6 +9,7 @@ pub mod freezer;
 mod mounts;
 pub mod procfs;
 pub mod sessions;
-pub mod sysfs;
+pub mod sysblock;
+mod sysfs;
 pub mod sysnet;
 pub mod trim;

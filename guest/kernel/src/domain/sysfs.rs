@@ -10,9 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::procfs::cpu_list;
 use doppel_machine::boot;
 
-use super::sysnet;
-use crate::core::sched::PollTable;
-use crate::objects::vfs::file::poll;
+use super::{sysblock, sysnet};
+use crate::core::sched::{PollEvents, PollTable};
 use crate::objects::vfs::synthetic::{Directory, Node, SyntheticInode, bytes, dir, fixed, seek_to, text};
 use crate::objects::vfs::{File, FileOps, FileType, Inode, Input, Output, Whence};
 use crate::{Errno, Result, kernel};
@@ -20,13 +19,20 @@ use crate::{Errno, Result, kernel};
 /// Root inode of a sys file system.
 pub fn root(dev: u64) -> Arc<dyn Inode> {
     let top = alloc::vec![
-        ("block", empty as fn() -> Node),
+        ("block", (|| sysblock::links("../")) as fn() -> Node),
         ("bus", empty),
-        ("class", || dir(alloc::vec![("net", sysnet::links), ("tty", empty), ("block", empty)])),
+        ("class", || dir(alloc::vec![
+            ("net", sysnet::links as fn() -> Node),
+            ("tty", empty),
+            ("block", || sysblock::links("../../"))
+        ])),
         ("dev", || dir(alloc::vec![("block", empty as fn() -> Node), ("char", empty)])),
         ("devices", || dir(alloc::vec![
             ("system", || dir(alloc::vec![("cpu", || Node::Dir(Arc::new(Cpus))), ("node", node),])),
-            ("virtual", || dir(alloc::vec![("net", sysnet::devices)]))
+            ("virtual", || dir(alloc::vec![
+                ("net", sysnet::devices as fn() -> Node),
+                ("block", sysblock::devices)
+            ]))
         ])),
         ("firmware", empty),
         ("fs", || dir(alloc::vec![("cgroup", empty as fn() -> Node)])),
@@ -108,15 +114,15 @@ impl FileOps for Generation {
         seek_to(file.pos.get(), offset, whence, 0)
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         if let Some(t) = table {
             t.add(FREEZER.queue());
         }
-        let readable = poll::POLLIN | poll::POLLRDNORM;
+        let readable = PollEvents::READABLE;
         if self.seen.load(Ordering::Relaxed) == boot::start_info().generation {
             readable
         } else {
-            readable | poll::POLLPRI | poll::POLLERR
+            readable | PollEvents::PRI | PollEvents::ERR
         }
     }
 }

@@ -24,12 +24,12 @@ const PUT_OFF_MAX: u32 = 30;
 
 /// Whether a [`Trim`] is armed.
 #[derive(Default)]
-pub struct Tidy(AtomicBool);
+pub struct TrimTimer(AtomicBool);
 
 /// The domain's.
-pub static TIDY: Part<Tidy> = Part::new();
+pub static TRIM_TIMER: Part<TrimTimer> = Part::new();
 
-impl Tidy {
+impl TrimTimer {
     /// Arms the timer if there is something to give back. Runs on PID 1.
     pub fn look(&self) {
         if arena::trim_wanted() || arena::is_gathered() {
@@ -65,7 +65,7 @@ impl Expire for Trim {
         if !rests && arena::is_gathered() && self.put_off < PUT_OFF_MAX {
             return Self::arm(self.put_off + 1);
         }
-        TIDY.0.store(false, Ordering::Relaxed);
+        TRIM_TIMER.0.store(false, Ordering::Relaxed);
         cpu::trim_free_blocks();
         arena::trim(if rests { Huge::Split } else { Huge::Spare });
     }
@@ -88,6 +88,7 @@ pub fn when_still() {
 /// The domain may have less memory than before, or is asked to do with less: gives back at once what can be had
 /// again. Runs on PID 1.
 pub fn give_back() {
+    crate::objects::storage::reclaim(u64::MAX);
     vfs::drop_caches();
     cpu::trim_free_blocks();
     arena::trim(Huge::Split);

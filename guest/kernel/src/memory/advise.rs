@@ -4,28 +4,40 @@ use doppel_machine::host;
 
 use super::Mm;
 use super::map::Inner;
-use super::vma::{Backing, Vma, vm};
-use crate::core::subject::{rlimit, subject};
+use super::vma::{Backing, Prot, VmFlags, Vma};
+use crate::core::numbers::numbers;
+use crate::core::subject::{Resource, subject};
 use crate::{Errno, Result};
 
-/// Values of madvise.
-#[allow(missing_docs)]
-pub mod advice {
-    pub const DONTNEED: i32 = 4;
-    pub const FREE: i32 = 8;
-    pub const REMOVE: i32 = 9;
-    pub const DONTFORK: i32 = 10;
-    pub const DOFORK: i32 = 11;
-    pub const DONTDUMP: i32 = 16;
-    pub const DODUMP: i32 = 17;
-    pub const WIPEONFORK: i32 = 18;
-    pub const KEEPONFORK: i32 = 19;
-    pub const POPULATE_READ: i32 = 22;
-    pub const POPULATE_WRITE: i32 = 23;
-    pub const DONTNEED_LOCKED: i32 = 24;
-    pub const COLLAPSE: i32 = 25;
+numbers! {
+    /// What a program says of memory it has mapped (`madvise(2)`).
+    #[allow(missing_docs)]
+    pub enum Advice {
+        Normal = 0,
+        Random = 1,
+        Sequential = 2,
+        WillNeed = 3,
+        DontNeed = 4,
+        Free = 8,
+        Remove = 9,
+        DontFork = 10,
+        DoFork = 11,
+        Mergeable = 12,
+        Unmergeable = 13,
+        HugePage = 14,
+        NoHugePage = 15,
+        DontDump = 16,
+        DoDump = 17,
+        WipeOnFork = 18,
+        KeepOnFork = 19,
+        Cold = 20,
+        PageOut = 21,
+        PopulateRead = 22,
+        PopulateWrite = 23,
+        DontNeedLocked = 24,
+        Collapse = 25,
+    }
 }
-use advice as adv;
 
 const CAP_IPC_LOCK: u32 = 14;
 
@@ -42,20 +54,20 @@ impl Part {
         self.start + self.v.mapped_len(self.end - self.start)
     }
 
-    fn host(&self, advice: i32) -> Result<()> {
+    fn host(&self, advice: Advice) -> Result<()> {
         let n = self.host_end() - self.start;
         if n == 0 {
             return Ok(());
         }
-        if self.v.flags & vm::THAWED != 0 {
+        if self.v.flags.contains(VmFlags::THAWED) {
             match advice {
-                adv::DONTNEED | adv::FREE => return self.v.map_host(self.start, 0, n, false),
+                Advice::DontNeed | Advice::Free => return self.v.map_host(self.start, 0, n, false),
                 // The host refuses it for mappings of files: fork does it (map.rs).
-                adv::WIPEONFORK => return Ok(()),
+                Advice::WipeOnFork => return Ok(()),
                 _ => {}
             }
         }
-        host::advise_user(self.start, n, advice).map_err(|e| match e.0 {
+        host::advise_user(self.start, n, advice as i32).map_err(|e| match e.0 {
             12 => Errno::ENOMEM,
             14 => Errno::EFAULT,
             _ => Errno::EINVAL,
@@ -76,15 +88,9 @@ fn parts(g: &Inner, start: u64, end: u64) -> (alloc::vec::Vec<Part>, bool) {
     (list, g.map.is_covered(start, end))
 }
 
-/// EINVAL for advice that nobody knows.
-pub(crate) fn check(what: i32) -> Result<()> {
-    if matches!(what, 0..=4 | 8..=25) { Ok(()) } else { Err(Errno::EINVAL) }
-}
-
 impl Mm {
     /// `madvise(2)` on `start..end`; ENOMEM if part of it is not mapped, after the rest was done.
-    pub fn advise(&self, start: u64, end: u64, what: i32) -> Result<()> {
-        check(what)?;
+    pub fn advise(&self, start: u64, end: u64, what: Advice) -> Result<()> {
         if start == end {
             return Ok(());
         }
@@ -93,33 +99,37 @@ impl Mm {
         let mut punch = alloc::vec::Vec::new();
         for p in &list {
             match what {
-                adv::DONTNEED | adv::DONTNEED_LOCKED => {
-                    if what == adv::DONTNEED && p.v.flags & vm::LOCKED != 0 {
+                Advice::DontNeed | Advice::DontNeedLocked => {
+                    if what == Advice::DontNeed && p.v.flags.contains(VmFlags::LOCKED) {
                         return Err(Errno::EINVAL);
                     }
                     if !p.v.shared() {
-                        p.host(adv::DONTNEED)?;
+                        p.host(Advice::DontNeed)?;
                     }
                 }
-                adv::FREE => {
-                    let locked = p.v.flags & vm::LOCKED != 0;
+                Advice::Free => {
+                    let locked = p.v.flags.contains(VmFlags::LOCKED);
                     if locked || p.v.shared() || !matches!(p.v.backing, Backing::Anonymous) {
                         return Err(Errno::EINVAL);
                     }
                     p.host(what)?;
                 }
-                adv::REMOVE => punch.push(removable(p)?),
-                adv::POPULATE_READ | adv::POPULATE_WRITE => p.host(what)?,
-                adv::WIPEONFORK | adv::KEEPONFORK => {
+                Advice::Remove => punch.push(removable(p)?),
+                Advice::PopulateRead | Advice::PopulateWrite => p.host(what)?,
+                Advice::WipeOnFork | Advice::KeepOnFork => {
                     if p.v.shared() || !matches!(p.v.backing, Backing::Anonymous) {
                         return Err(Errno::EINVAL);
                     }
                     p.host(what)?;
-                    set(&mut g, p, vm::WIPEONFORK, what == adv::WIPEONFORK);
+                    set(&mut g, p, VmFlags::WIPEONFORK, what == Advice::WipeOnFork);
                 }
-                adv::DONTFORK | adv::DOFORK => set(&mut g, p, vm::DONTFORK, what == adv::DONTFORK),
-                adv::DONTDUMP | adv::DODUMP => set(&mut g, p, vm::DONTDUMP, what == adv::DONTDUMP),
-                adv::COLLAPSE => return Err(Errno::EINVAL),
+                Advice::DontFork | Advice::DoFork => {
+                    set(&mut g, p, VmFlags::DONTFORK, what == Advice::DontFork)
+                }
+                Advice::DontDump | Advice::DoDump => {
+                    set(&mut g, p, VmFlags::DONTDUMP, what == Advice::DontDump)
+                }
+                Advice::Collapse => return Err(Errno::EINVAL),
                 // Read-ahead, huge pages, merging and reclaim are the host's own business.
                 _ => {}
             }
@@ -135,19 +145,19 @@ impl Mm {
     pub fn set_locked(&self, start: u64, end: u64, on: bool) -> Result<()> {
         let mut g = self.lock();
         let (list, covered) = parts(&g, start, end);
-        let unlocked = |p: &&Part| p.v.flags & vm::LOCKED == 0;
+        let unlocked = |p: &&Part| !p.v.flags.contains(VmFlags::LOCKED);
         if on {
             let more: u64 = list.iter().filter(unlocked).map(|p| p.end - p.start).sum();
             check_lock_limit(g.locked + more)?;
         }
         for p in &list {
             let n = p.end - p.start;
-            match (p.v.flags & vm::LOCKED != 0, on) {
+            match (p.v.flags.contains(VmFlags::LOCKED), on) {
                 (false, true) => g.locked += n,
                 (true, false) => g.locked -= n,
                 _ => {}
             }
-            set(&mut g, p, vm::LOCKED, on);
+            set(&mut g, p, VmFlags::LOCKED, on);
         }
         if covered { Ok(()) } else { Err(Errno::ENOMEM) }
     }
@@ -173,27 +183,27 @@ impl Mm {
 
     /// Whether nothing may be done with some part of `start..end`.
     pub fn any_untouchable(&self, start: u64, end: u64) -> bool {
-        self.lock().map.overlapping(start, end).any(|(_, _, v)| v.prot == 0)
+        self.lock().map.overlapping(start, end).any(|(_, _, v)| v.prot.is_empty())
     }
 
     /// Whether any part of `start..end` is locked.
     pub fn any_locked(&self, start: u64, end: u64) -> bool {
-        self.lock().map.overlapping(start, end).any(|(_, _, v)| v.flags & vm::LOCKED != 0)
+        self.lock().map.overlapping(start, end).any(|(_, _, v)| v.flags.contains(VmFlags::LOCKED))
     }
 }
 
-fn set(g: &mut Inner, p: &Part, bit: u32, on: bool) {
+fn set(g: &mut Inner, p: &Part, bit: VmFlags, on: bool) {
     g.map.update(p.start, p.end, |_, _, v| {
-        v.flags = if on { v.flags | bit } else { v.flags & !bit };
+        v.flags.set(bit, on);
     });
 }
 
 /// What MADV_REMOVE punches out of a shared object.
 fn removable(p: &Part) -> Result<(alloc::sync::Arc<dyn super::PageObject>, u64, u64)> {
-    if p.v.flags & vm::LOCKED != 0 || !p.v.shared() {
+    if p.v.flags.contains(VmFlags::LOCKED) || !p.v.shared() {
         return Err(Errno::EINVAL);
     }
-    if p.v.max_prot & 2 == 0 {
+    if !p.v.max_prot.contains(Prot::WRITE) {
         return Err(Errno::EACCES);
     }
     match &p.v.backing {
@@ -212,7 +222,7 @@ pub(crate) fn check_may_lock() -> Result<()> {
 
 pub(super) fn check_lock_limit(bytes: u64) -> Result<()> {
     let p = subject();
-    let limit = p.rlimit(rlimit::MEMLOCK);
+    let limit = p.rlimit(Resource::Memlock);
     if bytes <= limit || p.cred().capable(CAP_IPC_LOCK) {
         Ok(())
     } else if limit == 0 {

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use doppel_machine::{arena, boot};
 
 use crate::core::events::{Kind, record};
+use crate::core::hook::Hook;
 use crate::core::part::Part;
 use crate::{Errno, Result};
 
@@ -16,6 +17,12 @@ use crate::{Errno, Result};
 pub struct Commit {
     used: AtomicU64,
 }
+
+/// How often memory is asked back for one charge: others may take what was given up.
+const RECLAIMS: u32 = 4;
+
+/// Gives up so many bytes of what can be had again; false if there is nothing. Waits for nobody.
+pub static RECLAIM: Hook<fn(u64) -> bool> = Hook::new();
 
 /// The domain's.
 pub static COMMIT: Part<Commit> = Part::new();
@@ -29,6 +36,10 @@ impl Commit {
     /// As [`Self::charge`], but refuses unless one in `part` of the limit stays free (0: no such rule): what files
     /// may fill must leave room to run the program that removes them.
     pub fn charge_leaving(&self, n: u64, part: u64) -> Result<()> {
+        self.try_charge(n, part, RECLAIMS)
+    }
+
+    fn try_charge(&self, n: u64, part: u64, tries: u32) -> Result<()> {
         let limit = boot::memory_limit();
         let old = self.used.fetch_add(n, Ordering::Relaxed);
         // Without a limit only what could never fit is refused, as Linux' heuristic does.
@@ -40,6 +51,10 @@ impl Commit {
             let host = boot::start_info().host_memory;
             host == 0 || n <= host
         };
+        if !fits && tries > 0 && RECLAIM.get()(n) {
+            self.uncharge(n);
+            return self.try_charge(n, part, tries - 1);
+        }
         if !fits {
             record(Kind::MemoryRefused, [n, old, limit]);
             self.uncharge(n);
@@ -51,10 +66,13 @@ impl Commit {
 
     /// ENOMEM unless `n` bytes could be charged once `back` are given back.
     pub fn check_room(&self, n: u64, back: u64) -> Result<()> {
-        let (limit, used) = (boot::memory_limit(), self.used().saturating_sub(back) + arena::usage().0);
-        if limit == 0 || used.saturating_add(n) <= limit {
+        let limit = boot::memory_limit();
+        let used = || self.used().saturating_sub(back) + arena::usage().0;
+        let fits = || limit == 0 || used().saturating_add(n) <= limit;
+        if fits() || RECLAIM.get()(n) && fits() {
             return Ok(());
         }
+        let used = used();
         record(Kind::MemoryRefused, [n, used, limit]);
         Err(Errno::ENOMEM)
     }

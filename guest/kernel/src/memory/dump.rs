@@ -7,7 +7,7 @@ use doppel_machine::host;
 
 use super::Mapped;
 use super::Mm;
-use super::vma::vm;
+use super::vma::{Prot, VmFlags};
 use crate::{Errno, Result};
 
 /// A mapping as core files show it.
@@ -15,8 +15,7 @@ use crate::{Errno, Result};
 pub struct DumpVma {
     pub start: u64,
     pub end: u64,
-    /// 1 read, 2 write, 4 execute.
-    pub prot: u32,
+    pub prot: Prot,
     pub shared: bool,
     /// The vDSO, which is always shown.
     pub vdso: bool,
@@ -33,15 +32,15 @@ impl Mm {
     /// All mappings of the program; trampolines are not its own.
     pub fn to_dump(&self) -> Vec<DumpVma> {
         let g = self.lock();
-        let own = g.map.iter().filter(|(.., v)| v.flags & vm::TRAMPOLINE == 0);
+        let own = g.map.iter().filter(|(.., v)| !v.flags.contains(VmFlags::TRAMPOLINE));
         own.map(|(start, end, v)| DumpVma {
             start,
             end,
             prot: v.prot,
             shared: v.shared(),
-            vdso: v.flags & vm::VDSO != 0,
-            left_out: v.flags & vm::DONTDUMP != 0,
-            own_pages: v.flags & vm::WRITTEN != 0,
+            vdso: v.flags.contains(VmFlags::VDSO),
+            left_out: v.flags.contains(VmFlags::DONTDUMP),
+            own_pages: v.flags.contains(VmFlags::WRITTEN),
             file: v.file.clone(),
             offset: v.offset,
         })
@@ -56,6 +55,7 @@ impl Mm {
         if s != start || shown <= start {
             return Ok(());
         }
-        host::protect_user(start, shown - start, v.prot | u32::from(on)).map_err(|_| Errno::ENOMEM)
+        host::protect_user(start, shown - start, (v.prot | Prot::READ.when(on)).bits())
+            .map_err(|_| Errno::ENOMEM)
     }
 }

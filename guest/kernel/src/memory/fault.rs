@@ -12,9 +12,9 @@ use doppel_machine::user::{Missed, take_missed};
 
 use super::OTHERS;
 use super::map::STACK_GUARD;
-use super::vma::{Backing, Vma, vm};
-use super::{Mm, Place, page_down, page_up};
-use crate::core::subject::{rlimit, subject};
+use super::vma::{Backing, Prot, VmFlags, Vma};
+use super::{MapAt, Mm, page_down, page_up};
+use crate::core::subject::{Resource, subject};
 use crate::process::signal::sig;
 
 /// What to do about an exception of a program.
@@ -53,11 +53,11 @@ pub fn handle_fault(mm: &Mm, info: &FaultInfo) -> FaultOutcome {
     }
     // Error code bits: 1 write, 4 instruction fetch.
     let want = if info.err & 2 != 0 {
-        2
+        Prot::WRITE
     } else if info.err & 16 != 0 {
-        4
+        Prot::EXEC
     } else {
-        1
+        Prot::READ
     };
     mm.judge(info.addr, want, info.signo, as_is)
 }
@@ -69,7 +69,7 @@ pub fn mend_missed(mm: &Mm) -> bool {
 }
 
 impl Mm {
-    fn judge(&self, addr: u64, want: u32, signo: i32, as_is: FaultOutcome) -> FaultOutcome {
+    fn judge(&self, addr: u64, want: Prot, signo: i32, as_is: FaultOutcome) -> FaultOutcome {
         let segv = |code| FaultOutcome::Signal { signo: sig::SIGSEGV, code, addr };
         let bus = FaultOutcome::Signal { signo: sig::SIGBUS, code: BUS_ADRERR, addr };
         let mut g = self.lock();
@@ -78,8 +78,8 @@ impl Mm {
             return if self.grow_down(g, addr) { FaultOutcome::Retry } else { segv(SEGV_MAPERR) };
         };
         // On x86 everything readable: write or execute permission includes reading.
-        let allowed = if v.prot & 6 != 0 { v.prot | 1 } else { v.prot };
-        if allowed & want == 0 {
+        let allowed = v.prot | Prot::READ.when(v.prot.intersects(Prot::WRITE | Prot::EXEC));
+        if !allowed.contains(want) {
             return segv(SEGV_ACCERR);
         }
         let rel = page_down(addr - start);
@@ -106,21 +106,23 @@ impl Mm {
         let at = page_down(addr);
         let Some((start, _, v)) = g.map.overlapping(at, USER_END).next() else { return false };
         let (v, len) = (v.clone(), start - at);
-        if v.flags & (vm::GROWSDOWN | vm::STACK) != vm::GROWSDOWN || at < USER_START {
+        if v.flags & (VmFlags::GROWSDOWN | VmFlags::STACK) != VmFlags::GROWSDOWN || at < USER_START {
             return false;
         }
         let close = g.map.overlapping(at.saturating_sub(STACK_GUARD).max(USER_START), at).last();
-        if close.is_some_and(|(_, _, below)| below.prot != 0 && below.flags & vm::GROWSDOWN == 0) {
+        if close
+            .is_some_and(|(_, _, below)| !below.prot.is_empty() && !below.flags.contains(VmFlags::GROWSDOWN))
+        {
             return false;
         }
         let process = subject();
         let size = g.map.get(start).map_or(0, |(s, e, _)| e - s) + len;
-        if size > process.rlimit(rlimit::STACK) {
+        if size > process.rlimit(Resource::Stack) {
             return false;
         }
         let mut more = v;
-        more.flags &= !vm::CHARGED;
-        let (r, garbage) = self.map_locked(g, Place::NoReplace(at), len, more, false);
+        more.flags -= VmFlags::CHARGED;
+        let (r, garbage) = self.map_locked(g, MapAt::NoReplace(at), len, more, false);
         drop(garbage);
         r.is_ok()
     }
@@ -177,7 +179,9 @@ impl Mm {
     pub fn futex_place(&self, addr: u64, write: bool) -> FutexPlace {
         let g = self.lock();
         let Some((start, _, v)) = g.map.get(addr) else { return FutexPlace::Nowhere };
-        if v.prot == 0 || v.prot & 2 == 0 && (write || matches!(v.backing, Backing::Anonymous)) {
+        if v.prot.is_empty()
+            || !v.prot.contains(Prot::WRITE) && (write || matches!(v.backing, Backing::Anonymous))
+        {
             return FutexPlace::Nowhere;
         }
         match &v.backing {

@@ -12,8 +12,8 @@ use doppel_abi_machine::boot_flags;
 use doppel_machine::boot;
 
 use super::Mapped;
-use super::vma::{Backing, Vma, vm};
-use super::{Mm, PAGE, Place};
+use super::vma::{Backing, Prot, VmFlags, Vma};
+use super::{MapAt, Mm, PAGE};
 use crate::Result;
 use crate::core::part::{Lazy, Part};
 
@@ -65,7 +65,7 @@ fn entry_of(file: &dyn Mapped) -> Option<PatchEntry> {
 
 impl Mm {
     /// Maps a file: as [`Mm::map`], but executable text of the root image shows its patched copy where it can.
-    pub fn map_file(&self, place: Place, len: u64, v: Vma, populate: bool) -> Result<u64> {
+    pub fn map_file(&self, place: MapAt, len: u64, v: Vma, populate: bool) -> Result<u64> {
         let Some(e) = v
             .file
             .as_ref()
@@ -75,14 +75,14 @@ impl Mm {
             return self.map(place, len, v, populate);
         };
         match place {
-            Place::Fixed(at) if v.prot & 4 != 0 && !v.shared() => {
+            MapAt::Fixed(at) if v.prot.contains(Prot::EXEC) && !v.shared() => {
                 let v = self.with_trampolines(at, len, &e, v);
                 self.map(place, len, v, populate)
             }
             // A whole module: leave room for its trampolines below.
-            Place::Hint(0) if v.offset == 0 && len > e.len => {
+            MapAt::Hint(0) if v.offset == 0 && len > e.len => {
                 let below = e.trampolines_len;
-                let at = self.find_gap(len + below).map(|gap| Place::NoReplace(gap + below));
+                let at = self.find_gap(len + below).map(|gap| MapAt::NoReplace(gap + below));
                 match at.and_then(|p| self.map(p, len, v.clone(), populate)) {
                     Ok(a) => Ok(a),
                     Err(_) => self.map(place, len, v, populate),
@@ -104,40 +104,47 @@ impl Mm {
             return v;
         }
         let mut t = Vma::object(
-            5,
-            vm::TRAMPOLINE,
+            Prot::RX,
+            VmFlags::TRAMPOLINE,
             Backing::Image { base: e.trampolines, len: e.trampolines_len },
             v.file.clone(),
             0,
         );
-        t.max_prot = 5;
+        t.max_prot = Prot::RX;
         let present = {
             let g = self.lock();
             g.map.get(place).is_some_and(|(s, _, o)| {
                 s == place && matches!(o.backing, Backing::Image { base, .. } if base == e.trampolines)
             })
         };
-        if !present && self.map(Place::NoReplace(place), e.trampolines_len, t, false).is_err() {
+        if !present && self.map(MapAt::NoReplace(place), e.trampolines_len, t, false).is_err() {
             return v;
         }
         let len = match v.backing {
             Backing::Image { len, .. } => len.max(e.segment + e.len),
             _ => e.segment + e.len,
         };
-        Vma { backing: Backing::Image { base: e.text - e.segment, len }, flags: v.flags | vm::PATCHED, ..v }
+        Vma {
+            backing: Backing::Image { base: e.text - e.segment, len },
+            flags: v.flags | VmFlags::PATCHED,
+            ..v
+        }
     }
 
     /// Unmaps the trampolines of patched text that has just been unmapped whole.
     pub(super) fn drop_trampolines(&self, removed: &[(u64, u64, Vma)]) {
-        for (start, _, v) in removed.iter().filter(|(_, _, v)| v.flags & vm::PATCHED != 0) {
+        for (start, _, v) in removed.iter().filter(|(_, _, v)| v.flags.contains(VmFlags::PATCHED)) {
             let Some(e) = v.file.as_ref().and_then(|f| entry_of(&**f)).filter(|e| e.segment == v.offset)
             else {
                 continue;
             };
             let at = start - e.distance;
             // Only what is ours: the program may have mapped something else there.
-            let ours =
-                self.lock().map.get(at).is_some_and(|(s, _, o)| s == at && o.flags & vm::TRAMPOLINE != 0);
+            let ours = self
+                .lock()
+                .map
+                .get(at)
+                .is_some_and(|(s, _, o)| s == at && o.flags.contains(VmFlags::TRAMPOLINE));
             if ours {
                 // Best effort: a failure leaves an unused mapping behind.
                 let _ = self.unmap(at, at + e.trampolines_len);
@@ -149,22 +156,23 @@ impl Mm {
     /// system call it stands for.
     pub fn original_pc(&self, pc: u64) -> u64 {
         let g = self.lock();
-        if let Some(pc) = g.late.original_pc(pc) {
+        if let Some(pc) = g.runtime_patches.original_pc(pc) {
             return pc;
         }
         let Some((start, _, v)) = g.map.get(pc) else { return pc };
         let text_at = |at: u64| g.map.get(at).and_then(|(start, _, v)| code_at::<5>(v, start, at));
-        if v.flags & vm::TRAMPOLINE != 0 {
+        if v.flags.contains(VmFlags::TRAMPOLINE) {
             let slot = pc & !(SLOT - 1);
             return slot_site(v, start, slot, pc, text_at).unwrap_or(pc);
         }
-        if v.flags & vm::PATCHED == 0 {
+        if !v.flags.contains(VmFlags::PATCHED) {
             return pc;
         }
         // A hole of rule b holds `jmp rel32` to a slot; a site of rule a does too, but is where it should be.
         let Some([0xe9, d @ ..]) = code_at::<5>(v, start, pc) else { return pc };
         let target = pc.wrapping_add(5).wrapping_add_signed(i64::from(i32::from_le_bytes(d)));
-        let Some((tramp, _, t)) = g.map.get(target).filter(|(_, _, t)| t.flags & vm::TRAMPOLINE != 0) else {
+        let Some((tramp, _, t)) = g.map.get(target).filter(|(_, _, t)| t.flags.contains(VmFlags::TRAMPOLINE))
+        else {
             return pc;
         };
         match code_at::<1>(t, tramp, target) {

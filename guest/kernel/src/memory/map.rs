@@ -10,9 +10,9 @@ use doppel_machine::host;
 use doppel_machine::sync::{SpinGuard, SpinLock};
 
 use super::commit::Commit;
-use super::vma::{Vma, vm};
+use super::vma::{Prot, VmFlags, Vma};
 use super::{Layout, PAGE, page_up};
-use crate::core::subject::{rlimit, subject};
+use crate::core::subject::{Resource, subject};
 use crate::{Errno, Result};
 
 /// Most mappings of one space; the host's own limit is 65,530.
@@ -26,7 +26,7 @@ const LARGE: u64 = 32 << 20;
 
 /// Where a mapping goes.
 #[derive(Clone, Copy, Debug)]
-pub enum Place {
+pub enum MapAt {
     /// Anywhere, here if it is free (0: anywhere).
     Hint(u64),
     /// In the low 2 GiB (MAP_32BIT).
@@ -77,7 +77,7 @@ pub(super) struct Inner {
     /// Where and how often the last fault was retried.
     pub last_retry: (u64, u32),
     /// Patches made at run time.
-    pub late: super::runtime_patch::Late,
+    pub runtime_patches: super::runtime_patch::RuntimePatches,
 }
 
 /// The memory map of one address space.
@@ -105,7 +105,7 @@ impl Default for Mm {
 pub(super) type Removed = Vec<(u64, u64, Vma)>;
 
 fn is_data(v: &Vma) -> bool {
-    v.prot & 2 != 0 && !v.shared() && v.flags & vm::STACK == 0
+    v.prot.contains(Prot::WRITE) && !v.shared() && !v.flags.contains(VmFlags::STACK)
 }
 
 impl Inner {
@@ -126,10 +126,10 @@ impl Inner {
         if is_data(&v) {
             self.data += n;
         }
-        if v.flags & vm::LOCKED != 0 {
+        if v.flags.contains(VmFlags::LOCKED) {
             self.locked += n;
         }
-        if v.flags & vm::CHARGED != 0 {
+        if v.flags.contains(VmFlags::CHARGED) {
             self.charged += n;
         }
         self.map.insert(start, end, v);
@@ -140,36 +140,36 @@ impl Inner {
         if is_data(v) {
             self.data -= n;
         }
-        if v.flags & vm::LOCKED != 0 {
+        if v.flags.contains(VmFlags::LOCKED) {
             self.locked -= n;
         }
-        if v.flags & vm::CHARGED != 0 {
+        if v.flags.contains(VmFlags::CHARGED) {
             self.charged -= n;
             commit.uncharge(n);
         }
     }
 
     /// Finds room.
-    pub fn place(&self, place: Place, len: u64) -> Result<u64> {
+    pub fn place(&self, place: MapAt, len: u64) -> Result<u64> {
         let fits = |a: u64| a >= USER_START && a.checked_add(len).is_some_and(|e| e <= USER_END);
         let hinted = |a: u64| {
             let a = super::page_down(a);
             (a != 0 && fits(a) && self.map.is_free(a, a + len)).then_some(a)
         };
         match place {
-            Place::Hint(a) => hinted(a).or_else(|| self.gap_below(len)).ok_or(Errno::ENOMEM),
-            Place::Low(a) => hinted(a)
+            MapAt::Hint(a) => hinted(a).or_else(|| self.gap_below(len)).ok_or(Errno::ENOMEM),
+            MapAt::Low(a) => hinted(a)
                 .filter(|a| a + len <= 1 << 31)
                 .or_else(|| self.map.gap_above(0x4000_0000, 1 << 31, len))
                 .ok_or(Errno::ENOMEM),
-            Place::Fixed(a) | Place::NoReplace(a) => {
+            MapAt::Fixed(a) | MapAt::NoReplace(a) => {
                 if a % PAGE != 0 {
                     return Err(Errno::EINVAL);
                 }
                 if !fits(a) {
                     return Err(if a < USER_START { Errno::EPERM } else { Errno::ENOMEM });
                 }
-                if matches!(place, Place::NoReplace(_)) && !self.map.is_free(a, a + len) {
+                if matches!(place, MapAt::NoReplace(_)) && !self.map.is_free(a, a + len) {
                     return Err(Errno::EEXIST);
                 }
                 Ok(a)
@@ -184,7 +184,7 @@ impl Inner {
             let at = self.map.gap_below(USER_START, top, len)?;
             let end = at + len;
             match self.map.overlapping(end, end + STACK_GUARD).next() {
-                Some((s, _, v)) if v.flags & (vm::GROWSDOWN | vm::STACK) == vm::GROWSDOWN => {
+                Some((s, _, v)) if v.flags & (VmFlags::GROWSDOWN | VmFlags::STACK) == VmFlags::GROWSDOWN => {
                     top = s.checked_sub(STACK_GUARD)?;
                 }
                 _ => return Some(at),
@@ -196,8 +196,8 @@ impl Inner {
     pub fn check_limits(&self, v: &Vma, len: u64) -> Result<()> {
         let p = subject();
         if self.map.len() >= MAX_VMAS
-            || self.total.saturating_add(len) > p.rlimit(rlimit::AS)
-            || (is_data(v) && self.data.saturating_add(len) > p.rlimit(rlimit::DATA))
+            || self.total.saturating_add(len) > p.rlimit(Resource::As)
+            || (is_data(v) && self.data.saturating_add(len) > p.rlimit(Resource::Data))
         {
             return Err(Errno::ENOMEM);
         }
@@ -211,9 +211,9 @@ impl Mm {
     }
 
     /// Maps `len` bytes (page aligned, not 0) as `v` says; returns the address.
-    pub fn map(&self, place: Place, len: u64, v: Vma, populate: bool) -> Result<u64> {
+    pub fn map(&self, place: MapAt, len: u64, v: Vma, populate: bool) -> Result<u64> {
         let mut g = match place {
-            Place::Fixed(at) => self.lock_changing(at, at.saturating_add(len))?,
+            MapAt::Fixed(at) => self.lock_changing(at, at.saturating_add(len))?,
             _ => self.lock(),
         };
         let (r, garbage) = self.map_locked(&mut g, place, len, v, populate);
@@ -225,7 +225,7 @@ impl Mm {
     pub(super) fn map_locked(
         &self,
         g: &mut Inner,
-        place: Place,
+        place: MapAt,
         len: u64,
         v: Vma,
         populate: bool,
@@ -238,7 +238,7 @@ impl Mm {
     fn map_into(
         &self,
         g: &mut Inner,
-        place: Place,
+        place: MapAt,
         len: u64,
         mut v: Vma,
         populate: bool,
@@ -249,19 +249,21 @@ impl Mm {
         let replaced: u64 = g.map.overlapping(start, end).map(|(s, e, _)| e.min(end) - s.max(start)).sum();
         g.check_limits(&v, len - replaced)?;
         if g.lock_future {
-            v.flags |= vm::LOCKED;
+            v.flags |= VmFlags::LOCKED;
         }
-        if v.flags & vm::LOCKED != 0 {
+        if v.flags.contains(VmFlags::LOCKED) {
             let gone: u64 = g
                 .map
                 .overlapping(start, end)
-                .map(|(s, e, o)| if o.flags & vm::LOCKED != 0 { e.min(end) - s.max(start) } else { 0 })
+                .map(
+                    |(s, e, o)| if o.flags.contains(VmFlags::LOCKED) { e.min(end) - s.max(start) } else { 0 },
+                )
                 .sum();
             super::advise::check_lock_limit(g.locked - gone + len).map_err(|_| Errno::EAGAIN)?;
         }
         if v.chargeable() {
             self.commit.charge(len)?;
-            v.flags |= vm::CHARGED;
+            v.flags |= VmFlags::CHARGED;
         }
         v.present = v.file_end();
         let mapped = v.mapped_len(len);
@@ -273,7 +275,7 @@ impl Mm {
             *garbage = g.take(self.commit, start, end);
             // Nothing must be left of a half-made mapping; the pages were just mapped, so this cannot fail.
             let _ = host::unmap_user(start, len);
-            if v.flags & vm::CHARGED != 0 {
+            if v.flags.contains(VmFlags::CHARGED) {
                 self.commit.uncharge(len);
             }
             return Err(e);
@@ -304,7 +306,7 @@ impl Mm {
     }
 
     /// Changes the protection of `start..end`.
-    pub fn protect(&self, start: u64, end: u64, prot: u32) -> Result<()> {
+    pub fn protect(&self, start: u64, end: u64, prot: Prot) -> Result<()> {
         let mut g = self.lock_changing(start, end)?;
         let g = &mut *g;
         let mut at = start;
@@ -318,7 +320,7 @@ impl Mm {
                 result = Err(Errno::ENOMEM);
                 break;
             }
-            if prot & !v.max_prot != 0 {
+            if !v.max_prot.contains(prot) {
                 result = Err(Errno::EACCES);
                 break;
             }
@@ -344,7 +346,7 @@ impl Mm {
         }
         let mut charged = 0;
         for (s, e, host_end) in runs {
-            if host_end > s && host::protect_user(s, host_end - s, prot).is_err() {
+            if host_end > s && host::protect_user(s, host_end - s, prot.bits()).is_err() {
                 result = Err(Errno::ENOMEM);
                 break;
             }
@@ -354,7 +356,7 @@ impl Mm {
                 v.prot = prot;
                 v.note_written();
                 if v.chargeable() {
-                    v.flags |= vm::CHARGED;
+                    v.flags |= VmFlags::CHARGED;
                     charged += e - s;
                 }
                 more += if is_data(v) { e - s } else { 0 };
@@ -390,10 +392,16 @@ impl Mm {
                 Err(_) => return garbage,
             }
         } else if to > from {
-            if new - start > subject().rlimit(rlimit::DATA) {
+            if new - start > subject().rlimit(Resource::Data) {
                 return garbage;
             }
-            let (r, old) = self.map_locked(g, Place::NoReplace(from), to - from, Vma::anonymous(3, 0), false);
+            let (r, old) = self.map_locked(
+                g,
+                MapAt::NoReplace(from),
+                to - from,
+                Vma::anonymous(Prot::RW, VmFlags::empty()),
+                false,
+            );
             garbage = old;
             if r.is_err() {
                 return garbage;
@@ -406,17 +414,17 @@ impl Mm {
     /// A copy of the map for a forked space; the host copies the memory.
     pub fn fork(&self) -> Result<Self> {
         let mut new = self.lock().clone();
-        let with = |bits: u32| -> Vec<(u64, u64)> {
-            new.map.iter().filter(|(_, _, v)| v.flags & bits == bits).map(|(s, e, _)| (s, e)).collect()
+        let with = |bits: VmFlags| -> Vec<(u64, u64)> {
+            new.map.iter().filter(|(_, _, v)| v.flags.contains(bits)).map(|(s, e, _)| (s, e)).collect()
         };
-        let gone = with(vm::DONTFORK);
-        let wiped = with(vm::WIPEONFORK | vm::THAWED);
+        let gone = with(VmFlags::DONTFORK);
+        let wiped = with(VmFlags::WIPEONFORK | VmFlags::THAWED);
         // What the parent was charged for is shared until written; the child pays for new memory only. Locks
         // are not inherited.
         new.map.update(0, USER_END, |_, _, v| {
-            v.flags &= !vm::LOCKED;
-            if v.flags & vm::CHARGED != 0 {
-                v.flags = (v.flags & !vm::CHARGED) | vm::NO_CHARGE;
+            v.flags -= VmFlags::LOCKED;
+            if v.flags.contains(VmFlags::CHARGED) {
+                v.flags = (v.flags - VmFlags::CHARGED) | VmFlags::NO_CHARGE;
             }
         });
         new.charged = 0;
@@ -478,12 +486,12 @@ impl Mm {
     }
 
     /// Chooses the addresses of a new program and maps its stack.
-    pub fn begin_program(&self, stack_size: u64, stack_prot: u32) -> Result<Layout> {
+    pub fn begin_program(&self, stack_size: u64, stack_prot: Prot) -> Result<Layout> {
         let layout = Layout::new(stack_size);
         self.lock().layout = layout;
-        let v = Vma::anonymous(stack_prot, vm::NO_CHARGE | vm::GROWSDOWN | vm::STACK);
+        let v = Vma::anonymous(stack_prot, VmFlags::NO_CHARGE | VmFlags::GROWSDOWN | VmFlags::STACK);
         let len = layout.stack_top - layout.stack_low;
-        self.map(Place::NoReplace(layout.stack_low), len, v, false)?;
+        self.map(MapAt::NoReplace(layout.stack_low), len, v, false)?;
         Ok(layout)
     }
 
@@ -495,7 +503,7 @@ impl Mm {
 
     /// Where mmap would put `len` bytes.
     pub fn find_gap(&self, len: u64) -> Result<u64> {
-        self.lock().place(Place::Hint(0), len)
+        self.lock().place(MapAt::Hint(0), len)
     }
 
     /// Addresses of the program's parts.
@@ -532,6 +540,6 @@ impl Mm {
     pub(crate) fn growsdown_start(&self, addr: u64) -> Result<u64> {
         let g = self.lock();
         let (s, _, v) = g.map.get(addr).ok_or(Errno::ENOMEM)?;
-        if v.flags & vm::GROWSDOWN != 0 { Ok(s) } else { Err(Errno::EINVAL) }
+        if v.flags.contains(VmFlags::GROWSDOWN) { Ok(s) } else { Err(Errno::EINVAL) }
     }
 }

@@ -34,11 +34,11 @@ pub use commit::Commit;
 pub use dump::DumpVma;
 pub use fault::{FaultOutcome, FutexPlace, handle_fault, mend_missed, object_shrunk, unmap_behind};
 pub use layout::{Layout, random_u64};
-pub use map::{Areas, Mm, Place};
+pub use map::{Areas, MapAt, Mm};
 pub use mapped::Mapped;
 pub use report::{VmStats, maps_text, smaps_rollup_text, smaps_text, vm_stats};
 pub use runtime_patch::trapped;
-pub use vma::{Backing, Vma, vm};
+pub use vma::{Backing, Prot, VmFlags, Vma};
 
 /// Runs a function on something of every thread.
 pub type EachThread = fn(&mut dyn FnMut(&Task));

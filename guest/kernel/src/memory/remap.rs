@@ -4,8 +4,8 @@ use doppel_abi_machine::layout::USER_END;
 use doppel_machine::host::{self, HostError};
 
 use super::map::{Inner, Removed};
-use super::vma::{Backing, Vma, vm};
-use super::{Mm, PAGE, Place, page_up};
+use super::vma::{Backing, VmFlags, Vma};
+use super::{MapAt, Mm, PAGE, page_up};
 use crate::{Errno, Result};
 
 bitflags::bitflags! {
@@ -91,8 +91,8 @@ impl Mm {
     /// Maps what is added behind `old_len` at `at`.
     fn grow(&self, g: &mut Inner, at: u64, v: &Vma, m: &Move, garbage: &mut Removed) -> Result<()> {
         let mut tail = doppel_algo::rangemap::Piece::tail(v, m.old_len);
-        tail.flags &= !vm::CHARGED;
-        let (r, old) = self.map_locked(g, Place::NoReplace(at), m.new_len - m.old_len, tail, false);
+        tail.flags -= VmFlags::CHARGED;
+        let (r, old) = self.map_locked(g, MapAt::NoReplace(at), m.new_len - m.old_len, tail, false);
         garbage.extend(old);
         r.map(drop)
     }
@@ -102,7 +102,7 @@ impl Mm {
         if !v.shared() || !m.fl.contains(RemapFlags::MAYMOVE) {
             return Err(Errno::EINVAL);
         }
-        let place = if m.fl.contains(RemapFlags::FIXED) { Place::Fixed(fixed) } else { Place::Hint(0) };
+        let place = if m.fl.contains(RemapFlags::FIXED) { MapAt::Fixed(fixed) } else { MapAt::Hint(0) };
         let (r, old) = self.map_locked(g, place, m.new_len, v.clone(), false);
         *garbage = old;
         r
@@ -120,21 +120,21 @@ impl Mm {
             *garbage = self.unmap_locked(g, fixed, fixed + m.new_len)?;
             fixed
         } else {
-            g.place(Place::Hint(0), m.new_len)?
+            g.place(MapAt::Hint(0), m.new_len)?
         };
-        if keep_old && v.flags & vm::CHARGED != 0 {
+        if keep_old && v.flags.contains(VmFlags::CHARGED) {
             self.commit.charge(moved)?;
         }
         let present = v.mapped_len(moved);
         if let Err(e) = move_host(m.old, at, present, keep_old) {
-            if keep_old && v.flags & vm::CHARGED != 0 {
+            if keep_old && v.flags.contains(VmFlags::CHARGED) {
                 self.commit.uncharge(moved);
             }
             return Err(e);
         }
         if keep_old {
             g.put(at, at + moved, v.clone());
-            if v.flags & vm::THAWED != 0 {
+            if v.flags.contains(VmFlags::THAWED) {
                 // The host would show the frozen image's pages again at the old place.
                 v.map_host(m.old, 0, present, false)?;
             }

@@ -8,7 +8,7 @@ use alloc::string::String;
 use core::fmt::Write;
 
 use super::Mm;
-use super::vma::{Backing, Vma, vm};
+use super::vma::{Backing, Prot, VmFlags, Vma};
 
 /// Sizes in bytes.
 #[allow(missing_docs)]
@@ -35,17 +35,17 @@ pub fn vm_stats(mm: &Mm) -> VmStats {
     };
     for (start, end, v) in inner.map.iter() {
         let len = end - start;
-        if v.flags & vm::STACK != 0 {
+        if v.flags.contains(VmFlags::STACK) {
             s.stack += len;
-        } else if v.prot & 4 != 0 {
+        } else if v.prot.contains(Prot::EXEC) {
             s.text += len;
-        } else if v.prot & 2 != 0 && !v.shared() {
+        } else if v.prot.contains(Prot::WRITE) && !v.shared() {
             s.data += len;
         }
         if v.shared() {
             s.shared += len;
         }
-        if v.prot != 0 && v.flags & (vm::NO_CHARGE | vm::STACK) == 0 {
+        if !v.prot.is_empty() && !v.flags.intersects(VmFlags::NO_CHARGE | VmFlags::STACK) {
             s.resident += len;
         }
     }
@@ -75,7 +75,7 @@ fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
 
 /// One line of maps without its newline.
 fn head(out: &mut String, start: u64, end: u64, v: &Vma, brk: (u64, u64)) {
-    let bit = |b: u32, c: char| if v.prot & b != 0 { c } else { '-' };
+    let bit = |b: Prot, c: char| if v.prot.contains(b) { c } else { '-' };
     let stat = v.file.as_ref().and_then(|f| f.place());
     let (dev, ino) = match (stat, &v.backing) {
         (Some(place), _) => place,
@@ -88,9 +88,9 @@ fn head(out: &mut String, start: u64, end: u64, v: &Vma, brk: (u64, u64)) {
         out,
         format_args!(
             "{start:08x}-{end:08x} {}{}{}{} {offset:08x} {:02x}:{:02x} {ino} ",
-            bit(1, 'r'),
-            bit(2, 'w'),
-            bit(4, 'x'),
+            bit(Prot::READ, 'r'),
+            bit(Prot::WRITE, 'w'),
+            bit(Prot::EXEC, 'x'),
             if v.shared() { 's' } else { 'p' },
             dev >> 8 & 0xfff,
             dev & 0xff,
@@ -106,10 +106,10 @@ fn head(out: &mut String, start: u64, end: u64, v: &Vma, brk: (u64, u64)) {
 }
 
 fn name(v: &Vma, start: u64, brk: (u64, u64)) -> String {
-    if v.flags & vm::STACK != 0 {
+    if v.flags.contains(VmFlags::STACK) {
         return "[stack]".into();
     }
-    if v.flags & vm::VDSO != 0 {
+    if v.flags.contains(VmFlags::VDSO) {
         return "[vdso]".into();
     }
     match &v.file {
@@ -125,7 +125,7 @@ fn each(mm: &Mm, mut f: impl FnMut(u64, u64, &Vma, (u64, u64))) {
     let (list, brk): (alloc::vec::Vec<(u64, u64, Vma)>, _) = {
         let inner = mm.inner.lock();
         // Trampolines are not the program's: tools would take them for another mapping of the file.
-        let shown = inner.map.iter().filter(|(_, _, v)| v.flags & vm::TRAMPOLINE == 0);
+        let shown = inner.map.iter().filter(|(_, _, v)| !v.flags.contains(VmFlags::TRAMPOLINE));
         let list = shown.map(|(s, e, v)| (s, e, v.clone())).collect();
         (list, (inner.areas.start_brk, inner.areas.brk))
     };
@@ -147,7 +147,7 @@ pub fn maps_text(mm: &Mm) -> String {
 /// The figures of one smaps entry.
 fn figures(out: &mut String, len: u64, v: &Vma) {
     let kb = len / 1024;
-    let rss = if v.prot == 0 || v.flags & vm::NO_CHARGE != 0 { 0 } else { kb };
+    let rss = if v.prot.is_empty() || v.flags.contains(VmFlags::NO_CHARGE) { 0 } else { kb };
     let (shared, private) = if v.shared() { (rss, 0) } else { (0, rss) };
     let anon = if matches!(v.backing, Backing::Anonymous) { rss } else { 0 };
     for (name, value) in [
@@ -166,7 +166,7 @@ fn figures(out: &mut String, len: u64, v: &Vma) {
         ("AnonHugePages", 0),
         ("Swap", 0),
         ("SwapPss", 0),
-        ("Locked", if v.flags & vm::LOCKED != 0 { kb } else { 0 }),
+        ("Locked", if v.flags.contains(VmFlags::LOCKED) { kb } else { 0 }),
     ] {
         let label = format!("{name}:");
         put(out, format_args!("{label:<16}{value:>8} kB\n"));
@@ -181,8 +181,8 @@ pub fn smaps_text(mm: &Mm) -> String {
         out.push('\n');
         figures(&mut out, e - s, v);
         out.push_str("THPeligible:    0\nVmFlags:");
-        for (bit, flag) in [(1, " rd"), (2, " wr"), (4, " ex")] {
-            if v.prot & bit != 0 {
+        for (bit, flag) in [(Prot::READ, " rd"), (Prot::WRITE, " wr"), (Prot::EXEC, " ex")] {
+            if v.prot.contains(bit) {
                 out.push_str(flag);
             }
         }

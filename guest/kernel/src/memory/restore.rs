@@ -7,8 +7,8 @@ use doppel_abi_machine::frozen::Segment;
 use doppel_machine::{frozen, host};
 
 use super::Mm;
-use super::advise::advice;
-use super::vma::{Vma, vm};
+use super::advise::Advice;
+use super::vma::{VmFlags, Vma};
 use crate::Result;
 
 impl Mm {
@@ -25,7 +25,7 @@ impl Mm {
             while rest.first().is_some_and(|s| s.addr + s.len <= start) {
                 rest = &rest[1..];
             }
-            let own = v.flags & (vm::SHARED | vm::WIPEONFORK) == 0;
+            let own = !v.flags.intersects(VmFlags::SHARED | VmFlags::WIPEONFORK);
             let n = rest.iter().take_while(|s| own && s.addr < end).count();
             if let Err(e) = map_parts(start, end, v, &rest[..n]) {
                 panic!("the frozen image's memory at {start:#x} cannot be mapped: {e:?}");
@@ -35,7 +35,7 @@ impl Mm {
             }
         }
         for (start, end) in thawed {
-            g.map.update(start, end, |_, _, v| v.flags |= vm::THAWED);
+            g.map.update(start, end, |_, _, v| v.flags |= VmFlags::THAWED);
         }
     }
 }
@@ -47,14 +47,14 @@ fn map_parts(start: u64, end: u64, v: &Vma, saved: &[Segment]) -> Result<()> {
         let (from, to) = (s.addr.max(start), (s.addr + s.len).min(end));
         v.map_host(start, at - start, from - start, false)?;
         let offset = s.offset + (from - s.addr);
-        host::map_user(from, to - from, v.prot, host::Backing::Frozen(offset), false)
+        host::map_user(from, to - from, v.prot.bits(), host::Backing::Frozen(offset), false)
             .map_err(|_| crate::Errno::ENOMEM)?;
         at = to;
     }
     v.map_host(start, at - start, end.max(at) - start, false)?;
-    if v.flags & vm::WIPEONFORK != 0 {
+    if v.flags.contains(VmFlags::WIPEONFORK) {
         // Fresh zero pages already; only later forks need it.
-        host::advise_user(start, end - start, advice::WIPEONFORK).map_err(|_| crate::Errno::ENOMEM)?;
+        host::advise_user(start, end - start, Advice::WipeOnFork as i32).map_err(|_| crate::Errno::ENOMEM)?;
     }
     Ok(())
 }

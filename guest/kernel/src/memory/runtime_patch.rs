@@ -5,7 +5,7 @@
 //! stack shows which function was called, disassembly from its start reaches the `mov` and the call behind it, and
 //! nothing it reaches goes into the middle of the `mov`. What cannot be proven so goes on trapping.
 //!
-//! Key types: [`Late`] (the patches of one space), [`Traps`] (how often sites trapped). Text is written only while
+//! Key types: [`RuntimePatches`] (the patches of one space), [`Traps`] (how often sites trapped). Text is written only while
 //! the space is halted ([`Space::halted`]), and only in private mappings that are executable and not writable; before
 //! anything happens to a mapping that could make it writable, move or end it, its patches are taken back
 //! ([`Mm::before_change`]). Slots lie in one mapping of the space near the first site. They are never used
@@ -29,8 +29,8 @@ use doppel_machine::{boot, host};
 
 use super::OTHERS;
 use super::map::Inner;
-use super::vma::{Backing, Vma, vm};
-use super::{Mm, PAGE, Place, page_down};
+use super::vma::{Backing, Prot, VmFlags, Vma};
+use super::{MapAt, Mm, PAGE, page_down};
 use crate::Result;
 use crate::core::events::{Kind, record};
 use crate::core::part::{Lazy, Part};
@@ -125,7 +125,7 @@ impl Site {
 
 /// The patches of a space.
 #[derive(Clone, Default)]
-pub(super) struct Late {
+pub(super) struct RuntimePatches {
     /// Where the slots are, once there are any.
     region: Option<u64>,
     /// What each slot stands for.
@@ -135,7 +135,7 @@ pub(super) struct Late {
     changes: u32,
 }
 
-impl Late {
+impl RuntimePatches {
     fn slot(&self, n: usize) -> u64 {
         self.region.unwrap_or(0) + n as u64 * SLOT
     }
@@ -164,12 +164,12 @@ impl Late {
 }
 
 /// Whether patches are wanted at all.
-pub(crate) struct Wanted(bool);
+pub(crate) struct Enabled(bool);
 
 /// The domain's.
-pub(crate) static WANTED: Part<Lazy<Wanted>> = Part::new();
+pub(crate) static ENABLED: Part<Lazy<Enabled>> = Part::new();
 
-impl Default for Wanted {
+impl Default for Enabled {
     fn default() -> Self {
         Self(boot::boot_data().args.flags & boot_flags::NO_PATCH == 0)
     }
@@ -180,7 +180,7 @@ impl Default for Wanted {
 pub fn trapped<R: Runnable<Memory = Mm>>(t: &R, watched: impl FnOnce() -> bool) {
     let space = t.entity().space();
     let regs = t.task().regs();
-    if space.mm.traps.count(regs.rip) && !watched() && WANTED.get().get().0 {
+    if space.mm.traps.count(regs.rip) && !watched() && ENABLED.get().get().0 {
         // Most sites that stay as they are cannot be proven; the next attempt is ten traps after another site has
         // taken this one's place in the table.
         let kind = if patch(&space, &regs).is_some() { Kind::PatchMade } else { Kind::PatchFailed };
@@ -198,10 +198,10 @@ fn patch<R: Runnable<Memory = Mm>>(space: &alloc::sync::Arc<Space<R>>, regs: &Us
     }
     {
         let mut g = mm.lock();
-        if g.late.changes >= CHANGES || g.late.live.contains_key(&site.mov) {
+        if g.runtime_patches.changes >= CHANGES || g.runtime_patches.live.contains_key(&site.mov) {
             return None;
         }
-        g.late.changes += 1;
+        g.runtime_patches.changes += 1;
     }
     space.halted(|| mm.apply(&site)).ok()?
 }
@@ -289,19 +289,21 @@ fn proven(site: &Site, start: u64, high: u64) -> bool {
 
 /// Whether text may be changed there.
 fn changeable(v: &Vma) -> bool {
-    let own = v.flags & (vm::SHARED | vm::VDSO | vm::PATCHED | vm::TRAMPOLINE) == 0;
-    own && v.prot & 6 == 4 && !matches!(v.backing, Backing::Image { .. })
+    let own = !v.flags.intersects(VmFlags::SHARED | VmFlags::VDSO | VmFlags::PATCHED | VmFlags::TRAMPOLINE);
+    own && v.prot.contains(Prot::EXEC)
+        && !v.prot.contains(Prot::WRITE)
+        && !matches!(v.backing, Backing::Image { .. })
 }
 
 /// Writes to a page of text, whose protection is `prot`. The space is halted.
-fn write_text(at: u64, bytes: &[u8], prot: u32) -> bool {
+fn write_text(at: u64, bytes: &[u8], prot: Prot) -> bool {
     let page = page_down(at);
-    if host::protect_user(page, PAGE, 3).is_err() {
+    if host::protect_user(page, PAGE, Prot::RW.bits()).is_err() {
         return false;
     }
     let done = UserPtr(at).write_bytes(bytes).is_ok();
     // The page exists, so this fails only if the host splits its mapping and has no room: it was split just now.
-    let back = host::protect_user(page, PAGE, prot).is_ok();
+    let back = host::protect_user(page, PAGE, prot.bits()).is_ok();
     assert!(back, "the protection of program text at {at:#x} cannot be given back");
     done
 }
@@ -327,29 +329,29 @@ impl Mm {
         }
         let region = self.slot_region(g, site.mov)?;
         let same = |s: &Site| s.mov == site.mov && s.len == site.len && s.number == site.number;
-        let n = match g.late.slots.iter().position(same) {
+        let n = match g.runtime_patches.slots.iter().position(same) {
             Some(n) => n,
-            None if g.late.slots.len() < SLOTS => g.late.slots.len(),
+            None if g.runtime_patches.slots.len() < SLOTS => g.runtime_patches.slots.len(),
             None => return None,
         };
         let slot = region + n as u64 * SLOT;
         if site.mov.abs_diff(slot) > REACH {
             return None;
         }
-        if n == g.late.slots.len() {
-            if !write_text(slot, &site.slot_code(slot), 5) {
+        if n == g.runtime_patches.slots.len() {
+            if !write_text(slot, &site.slot_code(slot), Prot::RX) {
                 return None;
             }
-            g.late.slots.push(*site);
+            g.runtime_patches.slots.push(*site);
         }
         // From here on it may be in the text: known before it is.
-        g.late.live.insert(site.mov, n);
+        g.runtime_patches.live.insert(site.mov, n);
         write_text(site.mov, &site.jump(slot), prot).then_some(())
     }
 
     /// Where the slots are; maps them near `site` the first time.
     fn slot_region(&self, g: &mut Inner, site: u64) -> Option<u64> {
-        if let Some(r) = g.late.region {
+        if let Some(r) = g.runtime_patches.region {
             return Some(r);
         }
         let len = SLOTS as u64 * SLOT;
@@ -360,12 +362,12 @@ impl Mm {
             .map
             .gap_below(low, page_down(site), len)
             .or_else(|| g.map.gap_above(page_down(site), high, len))?;
-        let mut v = Vma::anonymous(5, vm::NO_CHARGE | vm::TRAMPOLINE);
-        v.max_prot = 5;
-        let (r, garbage) = self.map_locked(g, Place::NoReplace(at), len, v, false);
+        let mut v = Vma::anonymous(Prot::RX, VmFlags::NO_CHARGE | VmFlags::TRAMPOLINE);
+        v.max_prot = Prot::RX;
+        let (r, garbage) = self.map_locked(g, MapAt::NoReplace(at), len, v, false);
         drop(garbage);
         r.ok()?;
-        g.late.region = Some(at);
+        g.runtime_patches.region = Some(at);
         self.has_late.store(true, Ordering::SeqCst);
         Some(at)
     }
@@ -376,13 +378,13 @@ impl Mm {
         if !self.has_late.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if !self.lock().late.concerns(start, end) {
+        if !self.lock().runtime_patches.concerns(start, end) {
             return Ok(());
         }
         (OTHERS.get().halted)(self, &mut || {
             let garbage = {
                 let g = &mut *self.lock();
-                if g.late.region_hit(start, end) {
+                if g.runtime_patches.region_hit(start, end) {
                     self.drop_late(g)
                 } else {
                     take_back(g, start, end);
@@ -406,7 +408,7 @@ impl Mm {
             self.before_change(a.0, a.1)?;
             self.before_change(b.0, b.1)?;
             let g = self.lock();
-            if !g.late.concerns(a.0, a.1) && !g.late.concerns(b.0, b.1) {
+            if !g.runtime_patches.concerns(a.0, a.1) && !g.runtime_patches.concerns(b.0, b.1) {
                 return Ok(g);
             }
         }
@@ -415,19 +417,19 @@ impl Mm {
     /// Takes all patches back and unmaps the slots. The space is halted.
     fn drop_late(&self, g: &mut Inner) -> super::map::Removed {
         take_back(g, 0, USER_END);
-        let Some(region) = g.late.region else { return super::map::Removed::new() };
+        let Some(region) = g.runtime_patches.region else { return super::map::Removed::new() };
         // Those who stand in a slot go on in the text it stands for.
         (OTHERS.get().each_thread)(&mut |task| {
             let mut regs = task.regs();
-            if let Some(pc) = g.late.original_pc(regs.rip) {
+            if let Some(pc) = g.runtime_patches.original_pc(regs.rip) {
                 regs.rip = pc;
                 task.set_regs(&regs);
             }
         });
-        g.late.region = None;
-        g.late.slots.clear();
+        g.runtime_patches.region = None;
+        g.runtime_patches.slots.clear();
         // Not again: the program wants these addresses.
-        g.late.changes = CHANGES;
+        g.runtime_patches.changes = CHANGES;
         // If the host cannot, the program's own call will fail in the same way.
         self.unmap_locked(g, region, region + SLOTS as u64 * SLOT).unwrap_or_default()
     }
@@ -438,8 +440,8 @@ impl Mm {
             return;
         }
         let g = self.lock();
-        for (n, site) in g.late.overlapping(at, at.saturating_add(bytes.len() as u64)) {
-            let jump = site.jump(g.late.slot(n));
+        for (n, site) in g.runtime_patches.overlapping(at, at.saturating_add(bytes.len() as u64)) {
+            let jump = site.jump(g.runtime_patches.slot(n));
             for (i, original) in site.original.iter().enumerate() {
                 let k = (site.mov + i as u64).checked_sub(at).map(|k| k as usize);
                 if let Some(b) = k.and_then(|k| bytes.get_mut(k)).filter(|b| **b == jump[i]) {
@@ -458,20 +460,20 @@ impl Mm {
 
 /// Writes the original text of the patches in `start..end` back. The space is halted.
 fn take_back(g: &mut Inner, start: u64, end: u64) {
-    let list: Vec<(usize, Site)> = g.late.overlapping(start, end).map(|(n, s)| (n, *s)).collect();
+    let list: Vec<(usize, Site)> = g.runtime_patches.overlapping(start, end).map(|(n, s)| (n, *s)).collect();
     for (n, site) in list {
-        g.late.live.remove(&site.mov);
+        g.runtime_patches.live.remove(&site.mov);
         let Some((_, _, v)) = g.map.get(site.mov) else { continue };
-        let (prot, jump) = (v.prot, site.jump(g.late.slot(n)));
+        let (prot, jump) = (v.prot, site.jump(g.runtime_patches.slot(n)));
         let page = page_down(site.mov);
         // Behind the end of a file there is nothing; a page that was given back shows no jump.
-        if host::protect_user(page, PAGE, 3).is_err() {
+        if host::protect_user(page, PAGE, Prot::RW.bits()).is_err() {
             continue;
         }
         if UserPtr(site.mov).read::<[u8; JUMP]>() == Ok(jump) {
             write_text(site.mov, &site.original, prot);
         } else {
-            let back = host::protect_user(page, PAGE, prot).is_ok();
+            let back = host::protect_user(page, PAGE, prot.bits()).is_ok();
             assert!(back, "the protection of program text at {page:#x} cannot be given back");
         }
     }

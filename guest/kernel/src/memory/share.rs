@@ -10,11 +10,16 @@ use doppel_abi_machine::frozen::Segment;
 use doppel_machine::host;
 
 use super::Mm;
-use super::vma::vm;
+use super::vma::VmFlags;
 use crate::core::sched::Memory;
 
 /// Mappings that are left alone: what is written there is not private, or has a meaning of its own.
-const LEFT_ALONE: u32 = vm::SHARED | vm::WIPEONFORK | vm::VDSO | vm::PATCHED | vm::TRAMPOLINE | vm::LOCKED;
+const LEFT_ALONE: VmFlags = VmFlags::SHARED
+    .union(VmFlags::WIPEONFORK)
+    .union(VmFlags::VDSO)
+    .union(VmFlags::PATCHED)
+    .union(VmFlags::TRAMPOLINE)
+    .union(VmFlags::LOCKED);
 
 impl Memory for Mm {
     /// Maps pages from the share file, or fresh zero pages. Nothing else runs in the space.
@@ -25,7 +30,7 @@ impl Memory for Mm {
             let Some(end) = s.addr.checked_add(s.len) else { continue };
             for (start, stop, v) in g.map.overlapping(s.addr, end) {
                 let (from, to) = (start.max(s.addr), end.min(start + v.mapped_len(stop - start)));
-                if v.flags & LEFT_ALONE != 0 || from >= to {
+                if v.flags.intersects(LEFT_ALONE) || from >= to {
                     continue;
                 }
                 let backing = match s.offset {
@@ -33,14 +38,14 @@ impl Memory for Mm {
                     offset => host::Backing::Share(offset + (from - s.addr)),
                 };
                 // The host may be out of mappings for this process; then the page stays its own.
-                if host::map_user(from, to - from, v.prot, backing, false).is_ok() {
+                if host::map_user(from, to - from, v.prot.bits(), backing, false).is_ok() {
                     touched.push((start, stop));
                 }
             }
         }
         touched.dedup();
         for (start, stop) in touched {
-            g.map.update(start, stop, |_, _, v| v.flags |= vm::THAWED);
+            g.map.update(start, stop, |_, _, v| v.flags |= VmFlags::THAWED);
         }
     }
 }

@@ -14,37 +14,68 @@ const HOLES: u64 = 1024;
 const HOLE_MIN: u64 = 64 << 10;
 const HOLE_MAX: u64 = 2 << 20;
 
-/// Bits of [`Vma::flags`].
-pub mod vm {
-    /// Writes reach the object.
-    pub const SHARED: u32 = 1;
-    /// Not charged to the commit limit (MAP_NORESERVE, stacks, memory inherited by fork).
-    pub const NO_CHARGE: u32 = 2;
-    /// Charged to the commit limit.
-    pub const CHARGED: u32 = 4;
-    /// mlock.
-    pub const LOCKED: u32 = 8;
-    /// madvise(MADV_DONTFORK).
-    pub const DONTFORK: u32 = 16;
-    /// madvise(MADV_WIPEONFORK).
-    pub const WIPEONFORK: u32 = 32;
-    /// madvise(MADV_DONTDUMP).
-    pub const DONTDUMP: u32 = 64;
-    /// MAP_GROWSDOWN, and the main stack, which does not grow: it is mapped in full.
-    pub const GROWSDOWN: u32 = 128;
-    /// The main stack.
-    pub const STACK: u32 = 256;
-    /// The vDSO.
-    pub const VDSO: u32 = 512;
-    /// Text that shows its patched copy.
-    pub const PATCHED: u32 = 1024;
-    /// Trampolines of patched text.
-    pub const TRAMPOLINE: u32 = 2048;
-    /// Some of its private pages are mapped from the frozen image: the host would bring them back where the
-    /// program asks for fresh ones.
-    pub const THAWED: u32 = 4096;
-    /// Private and writable at some time: it may hold pages of its own.
-    pub const WRITTEN: u32 = 8192;
+bitflags::bitflags! {
+    /// What may be done with memory (`PROT_` of `mmap(2)`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Prot: u32 {
+        /// Reading.
+        const READ = 1;
+        /// Writing.
+        const WRITE = 2;
+        /// Running.
+        const EXEC = 4;
+    }
+}
+
+impl Prot {
+    /// Data.
+    pub const RW: Self = Self::READ.union(Self::WRITE);
+    /// Text.
+    pub const RX: Self = Self::READ.union(Self::EXEC);
+    /// Everything.
+    pub const RWX: Self = Self::RW.union(Self::EXEC);
+
+    /// `self` if `on`, else nothing.
+    #[must_use]
+    pub fn when(self, on: bool) -> Self {
+        if on { self } else { Self::empty() }
+    }
+}
+
+bitflags::bitflags! {
+    /// What there is to know of a mapping.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct VmFlags: u32 {
+        /// Writes reach the object.
+        const SHARED = 1;
+        /// Not charged to the commit limit (MAP_NORESERVE, stacks, memory inherited by fork).
+        const NO_CHARGE = 2;
+        /// Charged to the commit limit.
+        const CHARGED = 4;
+        /// mlock.
+        const LOCKED = 8;
+        /// madvise(MADV_DONTFORK).
+        const DONTFORK = 16;
+        /// madvise(MADV_WIPEONFORK).
+        const WIPEONFORK = 32;
+        /// madvise(MADV_DONTDUMP).
+        const DONTDUMP = 64;
+        /// MAP_GROWSDOWN, and the main stack, which does not grow: it is mapped in full.
+        const GROWSDOWN = 128;
+        /// The main stack.
+        const STACK = 256;
+        /// The vDSO.
+        const VDSO = 512;
+        /// Text that shows its patched copy.
+        const PATCHED = 1024;
+        /// Trampolines of patched text.
+        const TRAMPOLINE = 2048;
+        /// Some of its private pages are mapped from the frozen image: the host would bring them back where the
+        /// program asks for fresh ones.
+        const THAWED = 4096;
+        /// Private and writable at some time: it may hold pages of its own.
+        const WRITTEN = 8192;
+    }
 }
 
 /// What a mapping shows.
@@ -84,12 +115,12 @@ impl Drop for WriteGuard {
 /// A mapping: what lies at a range of addresses.
 #[derive(Clone)]
 pub struct Vma {
-    /// Protection: 1 read, 2 write, 4 execute.
-    pub prot: u32,
+    /// What programs may do with it.
+    pub prot: Prot,
     /// Protection mprotect may give it.
-    pub max_prot: u32,
-    /// [`vm`] bits.
-    pub flags: u32,
+    pub max_prot: Prot,
+    /// See [`VmFlags`].
+    pub flags: VmFlags,
     /// What it shows.
     pub backing: Backing,
     /// The mapped file, for its name and to keep it.
@@ -105,7 +136,7 @@ pub struct Vma {
 impl Vma {
     /// Whether writes reach other mappings.
     pub fn shared(&self) -> bool {
-        self.flags & vm::SHARED != 0
+        self.flags.contains(VmFlags::SHARED)
     }
 
     /// How many of the `len` bytes have host mappings; the rest is behind the end of the file.
@@ -128,8 +159,9 @@ impl Vma {
             return Ok(());
         }
         let (at, len) = (start + from, to - from);
-        let map =
-            |at, len, b| host::map_user(at, len, self.prot, b, populate).map_err(|_| crate::Errno::ENOMEM);
+        let map = |at, len, b| {
+            host::map_user(at, len, self.prot.bits(), b, populate).map_err(|_| crate::Errno::ENOMEM)
+        };
         match &self.backing {
             Backing::Anonymous => map(at, len, host::Backing::Anonymous),
             Backing::Image { base, .. } => map(at, len, host::Backing::Image(base + self.offset + from)),
@@ -164,7 +196,7 @@ impl Vma {
     /// Whether pages without memory may wait until they are touched: those of files, and where MAP_NORESERVE says so.
     /// Until then the host maps what lies behind the end of the page file, so that touching them faults (SIGBUS).
     fn may_be_sparse(&self) -> bool {
-        self.file.is_some() || self.flags & vm::NO_CHARGE != 0
+        self.file.is_some() || self.flags.contains(VmFlags::NO_CHARGE)
     }
 
     /// Gives the page at `rel` of the range that begins at `start` and has `len` bytes memory, with some of those that
@@ -187,7 +219,7 @@ impl Vma {
                     return Ok(());
                 }
                 let off = off + (s - (at - n));
-                host::map_user(start + s, e - s, self.prot, self.page_file(off), false)
+                host::map_user(start + s, e - s, self.prot.bits(), self.page_file(off), false)
                     .map_err(|_| crate::Errno::ENOMEM)
             })
         };
@@ -236,10 +268,10 @@ impl Piece for Vma {
 
 impl Vma {
     /// Private zero pages.
-    pub fn anonymous(prot: u32, flags: u32) -> Self {
+    pub fn anonymous(prot: Prot, flags: VmFlags) -> Self {
         Self {
             prot,
-            max_prot: 7,
+            max_prot: Prot::RWX,
             flags,
             backing: Backing::Anonymous,
             file: None,
@@ -251,24 +283,25 @@ impl Vma {
 
     /// Pages of an object or a file from `offset` on.
     pub fn object(
-        prot: u32,
-        flags: u32,
+        prot: Prot,
+        flags: VmFlags,
         backing: Backing,
         file: Option<Arc<dyn Mapped>>,
         offset: u64,
     ) -> Self {
-        Self { prot, max_prot: 7, flags, backing, file, write_guard: None, offset, present: 0 }
+        Self { prot, max_prot: Prot::RWX, flags, backing, file, write_guard: None, offset, present: 0 }
     }
 
     /// Remembers that it may get pages of its own.
     pub fn note_written(&mut self) {
-        if self.prot & 2 != 0 && !self.shared() {
-            self.flags |= vm::WRITTEN;
+        if self.prot.contains(Prot::WRITE) && !self.shared() {
+            self.flags |= VmFlags::WRITTEN;
         }
     }
 
     /// Whether it counts against the commit limit when writable.
     pub fn chargeable(&self) -> bool {
-        self.prot & 2 != 0 && self.flags & (vm::SHARED | vm::NO_CHARGE | vm::CHARGED) == 0
+        self.prot.contains(Prot::WRITE)
+            && !self.flags.intersects(VmFlags::SHARED | VmFlags::NO_CHARGE | VmFlags::CHARGED)
     }
 }

@@ -1,5 +1,7 @@
 //! What programs hold by descriptors: files and their systems, pipes, events, sockets.
 
+pub mod block;
+pub mod erofs;
 pub mod ipc;
 pub mod lookup;
 pub mod net;

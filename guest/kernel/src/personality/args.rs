@@ -1,14 +1,11 @@
 //! Arguments of a system call: raw register values and typed views of them.
 
-use alloc::vec::Vec;
 use core::marker::PhantomData;
 
 use bitflags::Flags;
 use doppel_machine::cpu::CurrentRef;
 use doppel_machine::user::UserPtr;
 
-use crate::objects::lookup::caller::{PATH_MAX, read_string};
-use crate::objects::vfs::fdtable::FileRef;
 use crate::process::task::Thread;
 use crate::{Errno, Result};
 
@@ -17,6 +14,8 @@ use crate::{Errno, Result};
 pub enum Arg {
     /// Signed number.
     Int,
+    /// Signed number of 64 bits (sizes, offsets).
+    Long,
     /// Number in hexadecimal (flags).
     Hex,
     /// Number in octal (modes).
@@ -33,81 +32,12 @@ pub enum Arg {
     Sig,
 }
 
-/// The six arguments and the calling thread.
+/// The calling thread, and what its registers hold: handlers get that decoded, by the types in their signature.
 pub struct Args {
     /// The calling thread.
     pub thread: CurrentRef<Thread>,
-    /// Raw values.
+    /// The registers of the six arguments.
     pub raw: [u64; 6],
-}
-
-impl Args {
-    /// Argument `i` as it is.
-    pub fn u64(&self, i: usize) -> u64 {
-        self.raw[i]
-    }
-
-    /// Argument `i` as a signed 64-bit number.
-    pub fn i64(&self, i: usize) -> i64 {
-        self.raw[i].cast_signed()
-    }
-
-    /// The low 32 bits of argument `i`.
-    pub fn u32(&self, i: usize) -> u32 {
-        self.raw[i] as u32
-    }
-
-    /// The low 32 bits of argument `i`, signed.
-    pub fn i32(&self, i: usize) -> i32 {
-        self.raw[i] as i32
-    }
-
-    /// Argument `i` as one of the numbers of a `T` ([`crate::core::numbers`]); EINVAL if it is none.
-    #[inline]
-    pub fn number<T: TryFrom<u32, Error = Errno>>(&self, i: usize) -> Result<T> {
-        T::try_from(self.u32(i))
-    }
-
-    /// Argument `i` as flags; EINVAL for bits that `T` has no name for.
-    #[inline]
-    pub fn flags<T: Flags<Bits = u32>>(&self, i: usize) -> Result<T> {
-        T::from_bits(self.u32(i)).ok_or(Errno::EINVAL)
-    }
-
-    /// As [`Self::flags`]; EINVAL also for flags outside `allowed`.
-    #[inline]
-    pub fn flags_of<T: Flags<Bits = u32> + Copy>(&self, i: usize, allowed: T) -> Result<T> {
-        let flags = self.flags(i)?;
-        if allowed.contains(flags) { Ok(flags) } else { Err(Errno::EINVAL) }
-    }
-
-    /// As [`Self::flags`], for calls that overlook bits they do not know.
-    #[inline]
-    pub fn known_flags<T: Flags<Bits = u32>>(&self, i: usize) -> T {
-        T::from_bits_truncate(self.u32(i))
-    }
-
-    /// Argument `i` as a length or size.
-    pub fn len(&self, i: usize) -> usize {
-        self.raw[i] as usize
-    }
-
-    /// Argument `i` as a user address.
-    pub fn ptr(&self, i: usize) -> UserPtr {
-        UserPtr(self.raw[i])
-    }
-
-    /// The open file of the descriptor in argument `i`; EBADF also for O_PATH descriptors.
-    #[inline]
-    pub fn file(&self, i: usize) -> Result<FileRef<'_>> {
-        self.thread.file(self.i32(i))
-    }
-
-    /// A path argument: at most PATH_MAX with its NUL, ENAMETOOLONG beyond. May be empty.
-    pub fn path(&self, i: usize) -> Result<Vec<u8>> {
-        read_string(self.ptr(i), PATH_MAX)
-            .map_err(|e| if e == Errno::E2BIG { Errno::ENAMETOOLONG } else { e })
-    }
 }
 
 /// A type that a register is decoded into. What a call refuses is refused where Linux refuses it: types that can be wrong
@@ -115,8 +45,6 @@ impl Args {
 pub trait FromArg: Sized {
     /// How `--trace` shows it.
     const KIND: Arg;
-    /// Whether the type says all there is to know; flags without a type of their own do not.
-    const TYPED: bool = true;
 
     /// Decodes the value of a register.
     fn from_arg(raw: u64) -> Self;
@@ -130,6 +58,10 @@ pub struct RawFd(pub i32);
 #[derive(Clone, Copy)]
 pub struct UserStr(pub UserPtr);
 
+/// The address of a buffer that the call reads; the next argument is its length.
+#[derive(Clone, Copy)]
+pub struct UserBuf(pub UserPtr);
+
 /// A signal number, not checked yet.
 #[derive(Clone, Copy)]
 pub struct SigNo(pub i32);
@@ -137,6 +69,21 @@ pub struct SigNo(pub i32);
 /// Permission bits.
 #[derive(Clone, Copy)]
 pub struct FileMode(pub u32);
+
+/// The number of a device, as `makedev(3)` makes it.
+#[derive(Clone, Copy)]
+pub struct DeviceNumber(pub u32);
+
+/// A user or group id; -1 leaves an id as it is.
+#[derive(Clone, Copy)]
+pub struct Id(pub u32);
+
+impl Id {
+    /// The id, if it is one.
+    pub fn given(self) -> Option<u32> {
+        (self.0 != u32::MAX).then_some(self.0)
+    }
+}
 
 /// A key or an index, shown in hexadecimal.
 #[derive(Clone, Copy)]
@@ -150,9 +97,17 @@ pub struct Size(pub u64);
 #[derive(Clone, Copy)]
 pub struct Request(pub u32);
 
-/// Flags that have no type yet.
-#[derive(Clone, Copy)]
-pub struct RawFlags(pub u32);
+bitflags::bitflags! {
+    /// The flags of calls that know none yet.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct NoFlags: u32 {}
+}
+
+bitflags::bitflags! {
+    /// As [`NoFlags`], of calls that look at all of the register.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct NoLongFlags: u64 {}
+}
 
 /// Flags, not checked yet.
 #[derive(Clone, Copy)]
@@ -194,6 +149,12 @@ impl<T: Flags<Bits: Register> + Copy> Bits<T> {
         T::from_bits(Register::of(self.register)).ok_or(Errno::EINVAL)
     }
 
+    /// The flags that have a name, for calls that overlook bits they do not know.
+    #[inline]
+    pub fn known(self) -> T {
+        T::from_bits_truncate(Register::of(self.register))
+    }
+
     /// The flags, with all bits that were given.
     #[inline]
     pub fn any(self) -> T {
@@ -201,14 +162,17 @@ impl<T: Flags<Bits: Register> + Copy> Bits<T> {
     }
 }
 
-/// One number of several, not checked yet.
+/// One number of several, not checked yet; shown in hexadecimal if `HEX`.
 #[derive(Clone, Copy)]
-pub struct Number<T> {
+pub struct Number<T, const HEX: bool = false> {
     number: u32,
     of: PhantomData<T>,
 }
 
-impl<T: TryFrom<u32, Error = Errno>> Number<T> {
+/// A number that is no count: requests and options whose bits have a meaning.
+pub type Code<T> = Number<T, true>;
+
+impl<T: TryFrom<u32, Error = Errno>, const HEX: bool> Number<T, HEX> {
     /// What it stands for; EINVAL if it is none of them.
     #[inline]
     pub fn get(self) -> Result<T> {
@@ -233,27 +197,20 @@ macro_rules! from_arg {
 from_arg! {
     i32, Int, raw => raw as i32;
     u32, Int, raw => raw as u32;
-    i64, Int, raw => raw.cast_signed();
-    usize, Int, raw => raw as usize;
+    i64, Long, raw => raw.cast_signed();
+    usize, Long, raw => raw as usize;
     u64, Hex, raw => raw;
     UserPtr, Ptr, raw => UserPtr(raw);
     UserStr, Str, raw => UserStr(UserPtr(raw));
+    UserBuf, Buf, raw => UserBuf(UserPtr(raw));
     RawFd, Fd, raw => RawFd(raw as i32);
     SigNo, Sig, raw => SigNo(raw as i32);
     FileMode, Octal, raw => FileMode(raw as u32);
+    DeviceNumber, Hex, raw => DeviceNumber(raw as u32);
+    Id, Int, raw => Id(raw as u32);
     HexInt, Hex, raw => HexInt(raw as i32);
-    Size, Int, raw => Size(raw);
+    Size, Long, raw => Size(raw);
     Request, Hex, raw => Request(raw as u32);
-}
-
-impl FromArg for RawFlags {
-    const KIND: Arg = Arg::Hex;
-    const TYPED: bool = false;
-
-    #[inline(always)]
-    fn from_arg(raw: u64) -> Self {
-        Self(raw as u32)
-    }
 }
 
 impl<T> FromArg for Bits<T> {
@@ -265,8 +222,8 @@ impl<T> FromArg for Bits<T> {
     }
 }
 
-impl<T> FromArg for Number<T> {
-    const KIND: Arg = Arg::Int;
+impl<T, const HEX: bool> FromArg for Number<T, HEX> {
+    const KIND: Arg = if HEX { Arg::Hex } else { Arg::Int };
 
     #[inline(always)]
     fn from_arg(raw: u64) -> Self {
@@ -276,6 +233,9 @@ impl<T> FromArg for Number<T> {
 
 /// A row of the table: number, handler with the types of its arguments, support, note. The kinds `--trace` shows are made
 /// from these types, which the compiler holds to the handler's signature.
+///
+/// Handlers that programs call often are `#[inline]`: then decoding and handler are one function, else the one jumps to the
+/// other.
 macro_rules! call {
     ($nr:expr, $handler:ident($($type:ty),*), $support:expr, $note:expr $(,)?) => {
         $crate::personality::Syscall {
@@ -283,7 +243,6 @@ macro_rules! call {
             handler: |a| $crate::personality::args::decode!(a, $handler, $($type),*),
             support: $support,
             args: &[$(<$type as $crate::personality::args::FromArg>::KIND),*],
-            typed: true $(&& <$type as $crate::personality::args::FromArg>::TYPED)*,
             note: $note,
         }
     };

@@ -41,10 +41,8 @@ pub struct Syscall {
     pub handler: fn(&Args) -> Result<u64>,
     /// How complete it is.
     pub support: Support,
-    /// Kinds of its arguments, for tracing.
+    /// Kinds of its arguments, for tracing; made from the types in the handler's signature (`call!`).
     pub args: &'static [Arg],
-    /// Whether the handler's signature says the type of each argument.
-    pub typed: bool,
     /// Limits and remarks for docs/COMPATIBILITY.md; empty if none.
     pub note: &'static str,
 }
@@ -55,15 +53,4 @@ impl Syscall {
         use doppel_abi_linux::syscalls::nr;
         matches!(self.nr, nr::EXECVE | nr::EXECVEAT | nr::RT_SIGRETURN)
     }
-}
-
-/// A row of the table whose handler takes the arguments out of the registers by itself.
-pub const fn call(
-    nr: u32,
-    handler: fn(&Args) -> Result<u64>,
-    support: Support,
-    args: &'static [Arg],
-    note: &'static str,
-) -> Syscall {
-    Syscall { nr, handler, support, args, typed: args.is_empty(), note }
 }

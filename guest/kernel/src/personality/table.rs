@@ -93,25 +93,6 @@ const fn build() -> [Option<&'static Syscall>; SLOTS] {
     t
 }
 
-/// Calls whose handlers take numbers out of registers by themselves, or flags without a type. It only falls.
-const UNTYPED: usize = 165;
-
-const _: () = assert!(untyped() <= UNTYPED, "a new call says the types of its arguments: `call!`");
-const _: () = assert!(untyped() >= UNTYPED, "calls have been given types: lower UNTYPED");
-
-const fn untyped() -> usize {
-    let (mut n, mut i) = (0, 0);
-    while i < SLOTS {
-        if let Some(s) = TABLE[i]
-            && !s.typed
-        {
-            n += 1;
-        }
-        i += 1;
-    }
-    n
-}
-
 /// A function that serves a call.
 type Handler = fn(&Args) -> Result<u64>;
 

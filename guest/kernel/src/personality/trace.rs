@@ -4,9 +4,11 @@ use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
 
+use doppel_machine::user::UserPtr;
+
 use crate::Result;
 use crate::core::log;
-use crate::objects::lookup::caller::read_string;
+use crate::objects::lookup::caller::{PATH_MAX, at, read_string};
 use crate::personality::{Arg, Args, Syscall, table};
 
 /// Longest string or buffer shown, as strace's default.
@@ -37,29 +39,31 @@ fn push(out: &mut String, args: core::fmt::Arguments<'_>) {
     debug_assert!(r.is_ok());
 }
 
-fn argument(out: &mut String, a: &Args, i: usize, kind: Arg) {
+/// Shows what register `i` holds.
+fn argument(out: &mut String, raw: &[u64; 6], i: usize, kind: Arg) {
+    let value = raw[i];
+    let number = value as i32;
     match kind {
-        Arg::Sig => {
-            push(out, format_args!("{} /* {} */", a.i32(i), doppel_abi_linux::signal::name(a.i32(i))))
-        }
-        Arg::Int => push(out, format_args!("{}", a.i32(i))),
-        Arg::Hex => push(out, format_args!("{:#x}", a.u64(i))),
-        Arg::Octal => push(out, format_args!("{:#o}", a.u32(i))),
-        Arg::Fd if a.i32(i) == -100 => out.push_str("AT_FDCWD"),
-        Arg::Fd => push(out, format_args!("{}", a.i32(i))),
-        Arg::Ptr if a.u64(i) == 0 => out.push_str("NULL"),
-        Arg::Ptr => push(out, format_args!("{:#x}", a.u64(i))),
-        Arg::Str => match read_string(a.ptr(i), crate::objects::lookup::caller::PATH_MAX) {
+        Arg::Sig => push(out, format_args!("{number} /* {} */", doppel_abi_linux::signal::name(number))),
+        Arg::Int => push(out, format_args!("{number}")),
+        Arg::Long => push(out, format_args!("{}", value.cast_signed())),
+        Arg::Hex => push(out, format_args!("{value:#x}")),
+        Arg::Octal => push(out, format_args!("{:#o}", value as u32)),
+        Arg::Fd if number == at::FDCWD => out.push_str("AT_FDCWD"),
+        Arg::Fd => push(out, format_args!("{number}")),
+        Arg::Ptr if value == 0 => out.push_str("NULL"),
+        Arg::Ptr => push(out, format_args!("{value:#x}")),
+        Arg::Str => match read_string(UserPtr(value), PATH_MAX) {
             Ok(s) => quote(out, &s, false),
-            Err(_) => push(out, format_args!("{:#x}", a.u64(i))),
+            Err(_) => push(out, format_args!("{value:#x}")),
         },
         Arg::Buf => {
-            let len = a.len(i + 1);
+            let len = raw[i + 1] as usize;
             let mut buf = [0u8; SHOWN];
             let n = len.min(SHOWN);
-            match a.ptr(i).read_bytes(&mut buf[..n]) {
+            match UserPtr(value).read_bytes(&mut buf[..n]) {
                 Ok(()) => quote(out, &buf[..n], len > n),
-                Err(_) => push(out, format_args!("{:#x}", a.u64(i))),
+                Err(_) => push(out, format_args!("{value:#x}")),
             }
         }
     }
@@ -78,7 +82,7 @@ pub fn enter(a: &Args, nr: u64, entry: Option<&Syscall>) -> String {
         if i > 0 {
             line.push_str(", ");
         }
-        argument(&mut line, a, i, *kind);
+        argument(&mut line, &a.raw, i, *kind);
     }
     line.push(')');
     if entry.is_some_and(|s| matches!(s.nr, n::EXIT | n::EXIT_GROUP)) {

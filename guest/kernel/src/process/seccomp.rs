@@ -176,12 +176,19 @@ fn extends(new: &[Arc<Program>], old: &[Arc<Program>]) -> bool {
     new.len() >= old.len() && new.iter().zip(old).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
-pub(crate) fn set_filter(t: &Arc<Thread>, flags: u64, p: UserPtr) -> Result<u64> {
-    const TSYNC: u64 = 1;
-    const LOG: u64 = 2;
-    const SPEC_ALLOW: u64 = 4;
-    const TSYNC_ESRCH: u64 = 16;
-    if flags & !(TSYNC | LOG | SPEC_ALLOW | TSYNC_ESRCH) != 0 {
+bitflags::bitflags! {
+    /// `SECCOMP_FILTER_FLAG_` flags of SECCOMP_SET_MODE_FILTER.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct FilterFlags: u32 {
+        const TSYNC = 1;
+        const LOG = 2;
+        const SPEC_ALLOW = 4;
+        const TSYNC_ESRCH = 16;
+    }
+}
+
+pub(crate) fn set_filter(t: &Arc<Thread>, flags: FilterFlags, p: UserPtr) -> Result<u64> {
+    if !FilterFlags::all().contains(flags) {
         return Err(Errno::EINVAL);
     }
     let program = read_program(p)?;
@@ -200,14 +207,14 @@ pub(crate) fn set_filter(t: &Arc<Thread>, flags: u64, p: UserPtr) -> Result<u64>
     let mut all: Vec<_> = old.to_vec();
     all.push(program);
     let all = Arc::new(all);
-    if flags & TSYNC != 0 {
+    if flags.contains(FilterFlags::TSYNC) {
         let threads = process.threads.lock();
         let others = || threads.iter().filter(|o| !Arc::ptr_eq(o, t));
         let bad = others().find(|o| {
             o.seccomp.mode.load(Ordering::Relaxed) == STRICT || !extends(&old, &o.seccomp.filters.lock())
         });
         if let Some(o) = bad {
-            return if flags & TSYNC_ESRCH != 0 {
+            return if flags.contains(FilterFlags::TSYNC_ESRCH) {
                 Err(Errno::ESRCH)
             } else {
                 Ok(u64::from(o.tid().unsigned_abs()))

@@ -15,8 +15,7 @@ use doppel_machine::sync::{Once, SpinLock};
 use doppel_machine::user::UserPtr;
 use doppel_machine::{boot, host, session};
 
-use crate::core::sched::{PollTable, WaitQueue, wait_until};
-use crate::objects::vfs::file::poll;
+use crate::core::sched::{PollEvents, PollTable, WaitQueue, wait_until};
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps, Input, Output, Stat};
 use crate::process::task::{Carried, Process};
@@ -146,7 +145,7 @@ impl Channel {
             // The end of input is told by the queue alone.
             t.wake();
         }
-        self.input.wake_all(poll::POLLIN);
+        self.input.wake_all(PollEvents::IN);
     }
 
     /// There is room for output again. Runs on PID 1.
@@ -154,7 +153,7 @@ impl Channel {
         if let Some(t) = self.terminal() {
             t.room_came();
         }
-        self.output.wake_all(poll::POLLOUT);
+        self.output.wake_all(PollEvents::OUT);
     }
 
     /// The terminal's size changed: rows << 16 | columns.
@@ -174,8 +173,8 @@ impl Channel {
         if let Some(t) = self.terminal() {
             t.host_hung_up();
         }
-        self.input.wake_all(poll::POLLIN | poll::POLLHUP);
-        self.output.wake_all(poll::POLLOUT | poll::POLLERR);
+        self.input.wake_all(PollEvents::IN | PollEvents::HUP);
+        self.output.wake_all(PollEvents::OUT | PollEvents::ERR);
     }
 
     /// Tells the host something about the session.
@@ -235,20 +234,20 @@ impl Drop for Channel {
 /// Opens the three streams of a channel as descriptors 0, 1 and 2 of a process.
 pub fn open_streams(p: &Arc<Process>, channel: &Arc<Channel>, connected: bool) {
     let streams = [
-        (Way::In { connected }, OpenFlags::RDONLY),
-        (Way::Out(ring::STDOUT), OpenFlags::WRONLY),
-        (Way::Out(ring::STDERR), OpenFlags::WRONLY),
+        (Direction::In { connected }, OpenFlags::RDONLY),
+        (Direction::Out(ring::STDOUT), OpenFlags::WRONLY),
+        (Direction::Out(ring::STDERR), OpenFlags::WRONLY),
     ];
-    for (i, (way, mode)) in streams.into_iter().enumerate() {
+    for (i, (direction, mode)) in streams.into_iter().enumerate() {
         let name = "pipe:[".to_string() + &(i + 1).to_string() + "]";
-        let file = File::anon(Arc::new(Stream { channel: channel.clone(), way }), name, mode);
+        let file = File::anon(Arc::new(Stream { channel: channel.clone(), direction }), name, mode);
         let r = p.files().insert(file, false);
         debug_assert!(r.is_ok());
     }
 }
 
 /// Which way a stream goes.
-enum Way {
+enum Direction {
     In { connected: bool },
     Out(usize),
 }
@@ -256,12 +255,12 @@ enum Way {
 /// One standard stream: a pipe to the host.
 struct Stream {
     channel: Arc<Channel>,
-    way: Way,
+    direction: Direction,
 }
 
 impl FileOps for Stream {
     fn read(&self, file: &File, out: &mut Output<'_>, _offset: u64) -> Result<usize> {
-        let Way::In { connected } = self.way else { return Err(Errno::EBADF) };
+        let Direction::In { connected } = self.direction else { return Err(Errno::EBADF) };
         if !connected || out.remaining() == 0 {
             return Ok(0);
         }
@@ -290,7 +289,7 @@ impl FileOps for Stream {
     }
 
     fn write(&self, file: &File, input: &mut Input<'_>, _offset: u64) -> Result<usize> {
-        let Way::Out(which) = self.way else { return Err(Errno::EBADF) };
+        let Direction::Out(which) = self.direction else { return Err(Errno::EBADF) };
         let c = &self.channel;
         let mut total = 0;
         let mut buf = [0u8; 1024];
@@ -336,28 +335,27 @@ impl FileOps for Stream {
         Ok(total)
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         let c = &self.channel;
-        match self.way {
-            Way::In { connected } => {
+        match self.direction {
+            Direction::In { connected } => {
                 if let Some(t) = table {
                     t.add(&c.input);
                 }
                 c.wait_for_input();
                 let end = !connected || c.at_end();
                 let ready = c.available() > 0;
-                (if ready { poll::POLLIN | poll::POLLRDNORM } else { 0 })
-                    | if end { poll::POLLHUP } else { 0 }
+                PollEvents::READABLE.when(ready) | PollEvents::HUP.when(end)
             }
-            Way::Out(which) => {
+            Direction::Out(which) => {
                 if let Some(t) = table {
                     t.add(&c.output);
                 }
                 c.wait_for_room(which);
                 if c.hung_up(which) {
-                    return poll::POLLERR;
+                    return PollEvents::ERR;
                 }
-                if c.room(which) > 0 { poll::POLLOUT | poll::POLLWRNORM } else { 0 }
+                PollEvents::WRITABLE.when(c.room(which) > 0)
             }
         }
     }
@@ -366,8 +364,8 @@ impl FileOps for Stream {
         if cmd != FIONREAD {
             return Err(Errno::ENOTTY);
         }
-        let available = match self.way {
-            Way::In { connected: true } => self.channel.available(),
+        let available = match self.direction {
+            Direction::In { connected: true } => self.channel.available(),
             _ => 0,
         };
         UserPtr(arg).write(&u32::try_from(available).unwrap_or(u32::MAX))?;

@@ -7,7 +7,7 @@ use doppel_algo::ldisc::Effects;
 
 use super::terminal::{OUT, State};
 use super::{Tty, devpts, ioctl};
-use crate::core::sched::{PollTable, wait_until};
+use crate::core::sched::{PollEvents, PollTable, wait_until};
 use crate::objects::vfs::{File, FileOps, Input, Output};
 use crate::{Errno, Result};
 
@@ -129,7 +129,7 @@ impl FileOps for Master {
         Ok(total)
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         if let Some(t) = table {
             t.add(&self.tty.master_wait);
         }

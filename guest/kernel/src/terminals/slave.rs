@@ -5,9 +5,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::terminal::{IN, Kind};
 use super::{Tty, ioctl, job};
-use crate::core::sched::{PollTable, wait_until};
+use crate::core::sched::{PollEvents, PollTable, wait_until};
 use crate::core::time::monotonic_ns;
-use crate::objects::vfs::file::poll;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps, Input, Output, Stat};
 use crate::process::signal::sig;
@@ -53,7 +52,7 @@ impl Slave {
         if s.slaves == 0 {
             s.slave_closed = true;
             drop(s);
-            self.tty.master_wait.wake_all(poll::POLLHUP | IN);
+            self.tty.master_wait.wake_all(PollEvents::HUP | IN);
         }
     }
 
@@ -193,7 +192,7 @@ impl FileOps for Slave {
         Ok(total)
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         if let Some(t) = table {
             t.add(&self.tty.slave_wait);
         }

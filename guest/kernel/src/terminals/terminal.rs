@@ -7,8 +7,7 @@ use doppel_algo::ldisc::{Effects, LineDisc, Termios};
 use doppel_machine::sync::SpinLock;
 
 use super::layout::Winsize;
-use crate::core::sched::WaitQueue;
-use crate::objects::vfs::file::poll::{POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDNORM, POLLWRNORM};
+use crate::core::sched::{PollEvents, WaitQueue};
 use crate::process::signal::{SigInfo, send_group, sig};
 use crate::process::task::Session;
 use crate::terminals::channel::Channel;
@@ -19,9 +18,9 @@ const PTY_OUTPUT: usize = 32 << 10;
 const CHANNEL_OUTPUT: usize = 4096;
 
 /// Readable, as poll tells it.
-pub(super) const IN: u32 = POLLIN | POLLRDNORM;
+pub(super) const IN: PollEvents = PollEvents::READABLE;
 /// Writable, as poll tells it.
-pub(super) const OUT: u32 = POLLOUT | POLLWRNORM;
+pub(super) const OUT: PollEvents = PollEvents::WRITABLE;
 
 /// What a terminal is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,31 +157,31 @@ impl Tty {
             let s = self.state.lock();
             (self.slave_events(&s), self.master_events(&s))
         };
-        if slave != 0 {
+        if !slave.is_empty() {
             self.slave_wait.wake_all(slave);
         }
-        if master != 0 && self.channel.is_none() {
+        if !master.is_empty() && self.channel.is_none() {
             self.master_wait.wake_all(master);
         }
     }
 
     /// Poll events of the slave side.
-    pub(super) fn slave_events(&self, s: &State) -> u32 {
+    pub(super) fn slave_events(&self, s: &State) -> PollEvents {
         if s.hung_up {
-            return IN | OUT | POLLHUP | crate::objects::vfs::file::poll::POLLERR;
+            return IN | OUT | PollEvents::ALWAYS;
         }
         let input = s.disc.readable(true) || self.input_ended();
-        (if input { IN } else { 0 }) | if s.disc.writable() { OUT } else { 0 }
+        IN.when(input) | OUT.when(s.disc.writable())
     }
 
     /// Poll events of the master side.
-    pub(super) fn master_events(&self, s: &State) -> u32 {
-        let mut e = if s.disc.output_len() > 0 { IN } else { 0 };
+    pub(super) fn master_events(&self, s: &State) -> PollEvents {
+        let mut e = IN.when(s.disc.output_len() > 0);
         if s.packet && s.packet_status != 0 {
-            e |= IN | POLLPRI;
+            e |= IN | PollEvents::PRI;
         }
         if s.slave_closed {
-            e |= POLLHUP;
+            e |= PollEvents::HUP;
         }
         if s.disc.has_room() { e | OUT } else { e }
     }
@@ -195,8 +194,8 @@ impl Tty {
             s.disc.flush_input();
             s.disc.flush_output();
         }
-        self.slave_wait.wake_all(IN | OUT | POLLHUP);
-        self.master_wait.wake_all(POLLHUP);
+        self.slave_wait.wake_all(IN | OUT | PollEvents::HUP);
+        self.master_wait.wake_all(PollEvents::HUP);
         super::job::lose_terminal(self);
     }
 }

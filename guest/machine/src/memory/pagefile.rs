@@ -67,6 +67,22 @@ pub fn copy(from: u64, to: u64, len: usize) {
     assert!(left == 0, "page file not accessible (host out of memory?)");
 }
 
+/// Copies into the page file from an address inside a channel.
+pub(crate) fn take(to: u64, from: u64, len: usize) {
+    let dst = window(to, len);
+    // SAFETY: the channel is mapped for ever, and its owner has checked the range; a plain byte copy.
+    let left = unsafe { user::copy_raw(dst, from, len as u64) };
+    assert!(left == 0, "page file not accessible (host out of memory?)");
+}
+
+/// Copies from the page file to an address inside a channel.
+pub(crate) fn give(from: u64, to: u64, len: usize) {
+    let src = window(from, len);
+    // SAFETY: as for take.
+    let left = unsafe { user::copy_raw(to, src, len as u64) };
+    assert!(left == 0, "page file not accessible (host out of memory?)");
+}
+
 /// Copies a piece of the root image into the page file (copy-up).
 pub fn copy_from_image(image_off: u64, to: u64, len: usize) {
     let end = image_off.checked_add(len as u64);

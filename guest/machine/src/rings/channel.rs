@@ -9,6 +9,7 @@ use doppel_abi_machine::VirtualRegisters;
 use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, layout};
 
 use crate::host::{self, nr};
+use crate::memory::pagefile;
 use crate::memory::user::{Fault, UserPtr};
 
 /// A channel.
@@ -81,6 +82,16 @@ impl Channel {
         let from = self.range(offset, bytes.len()) as *const u8;
         // SAFETY: checked to be inside the channel; the target is the kernel's own.
         unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// Copies bytes out of it into the page file.
+    pub fn get_to_pages(&self, offset: u64, to: u64, len: usize) {
+        pagefile::take(to, self.range(offset, len), len);
+    }
+
+    /// Copies bytes of the page file into it.
+    pub fn put_from_pages(&self, offset: u64, from: u64, len: usize) {
+        pagefile::give(from, self.range(offset, len), len);
     }
 
     /// Copies user memory into it up to the first fault; returns how many bytes.

@@ -1,7 +1,7 @@
 //! The guest's side of the channel to the storage service (`doppel_abi_service::storage`); only a domain with volumes has one.
 
 use doppel_abi_machine::{fd, layout::STORAGE_BASE};
-use doppel_abi_service::storage::SIZE;
+use doppel_abi_service::storage::{LEASES, Leases, SIZE};
 
 use super::channel::Channel;
 use crate::rings::control::start_info;
@@ -12,4 +12,9 @@ pub static CHANNEL: Channel = Channel::new(STORAGE_BASE, SIZE, fd::STORAGE_DOORB
 /// Whether this domain has volumes.
 pub fn is_there() -> bool {
     start_info().storage != 0
+}
+
+/// What may be kept of volumes. Only a domain with volumes has it.
+pub fn leases() -> &'static Leases {
+    CHANNEL.at(LEASES)
 }

@@ -19,7 +19,9 @@ struct File {
 
 /// The table `domains` of the file; what it would be without one if there is none.
 pub(crate) fn read() -> Result<Defaults, String> {
-    Ok(file()?.domains)
+    let defaults = file()?.domains;
+    defaults.check().map_err(|e| format!("domains.{e}"))?;
+    Ok(defaults)
 }
 
 /// The same of the table `network`.

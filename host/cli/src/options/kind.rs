@@ -8,7 +8,7 @@ use crate::terminal::out::tell;
 
 /// Kinds as they are asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Wanted {
+enum KindChoice {
     /// A guest kernel
     #[default]
     Para,
@@ -23,16 +23,16 @@ enum Wanted {
 pub(crate) struct KindArgs {
     /// What its programs run on
     #[arg(long, value_name = "KIND", value_enum, default_value_t, hide_default_value = true)]
-    kind: Wanted,
+    kind: KindChoice,
 }
 
 impl KindArgs {
     /// The kind; if it is left to us, says which and why.
     pub(crate) fn choose(&self) -> Kind {
         match self.kind {
-            Wanted::Para => Kind::Para,
-            Wanted::Paene => Kind::Paene,
-            Wanted::Auto => match doctor::lacking() {
+            KindChoice::Para => Kind::Para,
+            KindChoice::Paene => Kind::Paene,
+            KindChoice::Auto => match doctor::lacking() {
                 None => {
                     tell!("doppel: kind para: this host has what a guest kernel needs");
                     Kind::Para

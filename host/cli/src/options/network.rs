@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::Args;
 use doppel_api::{self as api, NetworkKind, PortMapping};
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, Manager, Port, Rules, Transport, Wanted};
+use doppel_net::{Attachment, EndpointSpec, Manager, Port, Rules, Transport};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::options::rates::RateArgs;
@@ -118,7 +118,7 @@ impl NetworkArgs {
             return Ok(None);
         }
         let manager = Manager::of_this_program(ServiceGroups::of_host(), 1)?;
-        let attachment = manager.attach(Wanted {
+        let attachment = manager.attach(EndpointSpec {
             // Nobody else is on it.
             network: String::new(),
             name: String::new(),

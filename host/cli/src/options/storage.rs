@@ -1,63 +1,128 @@
-//! A domain's volumes, with a storage service of this command's own for those of a para domain.
+//! A domain's volumes, layer and disks, with a storage service of this command's own for those of a para domain.
 
 use std::error::Error;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use doppel_api::{Files, MountKind};
+use doppel_api::{Files, Resources};
+use doppel_disks::{DiskStore, Held};
 use doppel_domain::{Kind, ServiceGroups, StorageLink};
+use doppel_freezer::FrozenImage;
+use doppel_layers::{Base, LayerStore, Lock};
 use doppel_storage::{Attachment, Manager, Volume};
-use doppel_volumes::{Lease, VolumeStore};
+use doppel_volumes::{Leases, VolumeStore};
 
-/// The volumes of one domain, as long as it runs.
+/// The volumes, the layer and the disks of one domain, as long as it runs.
 #[derive(Default)]
 pub struct Storage {
     sources: Vec<PathBuf>,
     attached: Option<Attached>,
-    leases: Vec<Lease>,
+    leases: Leases,
+    layer: Option<Lock>,
+    _disks: Vec<Held>,
     /// Those that go with the domain.
     anonymous: Vec<String>,
     store: Option<VolumeStore>,
+    /// The layer goes with the domain.
+    of_clone: Option<(LayerStore, String)>,
 }
 
 struct Attached {
     attachment: Attachment,
-    _manager: Manager,
+    _manager: Arc<Manager>,
+}
+
+/// What a domain is of: its kind, what it may use, and its image's name and file.
+pub struct Subject<'a> {
+    pub kind: Kind,
+    pub resources: &'a Resources,
+    pub image: &'a str,
+    pub path: &'a Path,
 }
 
 impl Storage {
-    /// Makes what the mounts name and is not there yet, and starts a storage service if the domain needs one. `image`: the
-    /// domain's; `store`: where volumes are.
-    pub fn prepare(
-        files: &mut Files,
-        kind: Kind,
-        image: &Path,
-        store: &Path,
-    ) -> Result<Self, Box<dyn Error>> {
-        if files.volumes().next().is_none() {
+    /// Makes what the files name and is not there yet, and starts a storage service if the domain needs one. `store`: where
+    /// volumes and layers are.
+    pub fn prepare(files: &mut Files, of: &Subject<'_>, store: &Path) -> Result<Self, Box<dyn Error>> {
+        if files.volumes().next().is_none() && !files.is_kept() && files.disks.is_empty() {
             return Ok(Self::default());
         }
+        files.check_disks().map_err(|(_, why)| why)?;
+        let disks = held_disks(files, store)?;
+        let layer = files.layer.as_deref().map(|name| hold(name, of, store)).transpose()?;
         let store = VolumeStore::of(store);
         let nameless: Vec<bool> = files.volumes().map(|v| v.source.is_none()).collect();
-        store.prepare(files, image)?;
-        let named = |v: &&doppel_api::Mount| v.kind == MountKind::Volume;
+        store.prepare(files, of.path)?;
         let name = |v: &doppel_api::Mount| v.source.clone().unwrap_or_default();
         let anonymous =
             files.volumes().zip(nameless).filter(|(_, none)| *none).map(|(v, _)| name(v)).collect();
-        let leases =
-            files.volumes().filter(named).map(|v| store.lease(&name(v))).collect::<Result<_, _>>()?;
         let sources = store.sources(files)?;
-        let attached = match kind {
-            Kind::Para => Some(attach(files, &sources)?),
-            Kind::Paene => None,
+        let attached = match of.kind {
+            Kind::Para => Some(attach(files, &sources, layer.as_ref(), &disks, &store, of.resources)?),
+            Kind::Paene => {
+                store.check_uncounted(sources.iter().map(PathBuf::as_path))?;
+                None
+            }
         };
-        Ok(Self { sources, attached, leases, anonymous, store: Some(store) })
+        let lessor = attached.as_ref().map(|attached| attached.attachment.lessor()).transpose()?;
+        let leases = store.hold(&sources, lessor)?;
+        Ok(Self {
+            sources,
+            attached,
+            leases,
+            layer,
+            _disks: disks,
+            anonymous,
+            store: Some(store),
+            of_clone: None,
+        })
+    }
+
+    /// A layer for the clone with this number of a frozen image, if files of that are in one. It goes with the clone. Clones have `service`
+    /// in common, which is started with the first of them.
+    pub fn of_clone(
+        image: &FrozenImage,
+        index: u32,
+        resources: &Resources,
+        store: &Path,
+        service: &mut Option<Arc<Manager>>,
+    ) -> Result<Self, Box<dyn Error>> {
+        let Some(from) = image.layers()? else { return Ok(Self::default()) };
+        let description = image.describe();
+        let base = Base { image: description.image, digest: description.image_digest, kind: Kind::Para };
+        let layers = LayerStore::of(store);
+        let name = format!("clone-{}-{index}", std::process::id());
+        let layer = layers.hold(&layers.of_clone(&name, &base, &from, None)?)?;
+        let manager = match service {
+            Some(manager) => manager.clone(),
+            None => Arc::new(Manager::of_this_program(ServiceGroups::of_host())?),
+        };
+        *service = Some(manager.clone());
+        let attachment = manager.attach(of_layer(&layer.dir, resources)?)?;
+        attachment.limit(doppel_volumes::rates(resources)?);
+        let attached = Some(Attached { attachment, _manager: manager });
+        Ok(Self {
+            sources: Vec::new(),
+            attached,
+            leases: Leases::default(),
+            layer: Some(layer),
+            _disks: Vec::new(),
+            anonymous: Vec::new(),
+            store: None,
+            of_clone: Some((layers, name)),
+        })
     }
 
     /// Where on this host they are.
     pub fn sources(&self) -> Vec<PathBuf> {
         self.sources.clone()
+    }
+
+    /// Where on this host its layer is.
+    pub fn layer(&self) -> Option<PathBuf> {
+        self.layer.as_ref().map(|layer| layer.dir.clone())
     }
 
     /// What a para domain is given of its storage service.
@@ -69,7 +134,13 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        self.leases.clear();
+        self.leases.end();
+        if let Some((layers, name)) = self.of_clone.take() {
+            self.attached = None;
+            self.layer = None;
+            // Whoever prunes finds what cannot be removed.
+            let _ = layers.remove(&name);
+        }
         let Some(store) = &self.store else { return };
         for name in &self.anonymous {
             // Another domain may have it by now; whoever prunes finds it.
@@ -78,13 +149,61 @@ impl Drop for Storage {
     }
 }
 
-fn attach(files: &Files, sources: &[PathBuf]) -> Result<Attached, Box<dyn Error>> {
-    let open = |(mount, path): (&doppel_api::Mount, &PathBuf)| {
-        Volume::open(path, mount.is_read_only()).map_err(|e| format!("cannot open {}: {e}", path.display()))
+/// The layer of this name, which is made if it is not there, for this domain alone.
+fn hold(name: &str, of: &Subject<'_>, store: &Path) -> Result<Lock, Box<dyn Error>> {
+    let digest = doppel_domain::image_digest(of.path)?.iter().map(|byte| format!("{byte:02x}")).collect();
+    let layers = LayerStore::of(store);
+    let layer = layers.named(name, &Base { image: of.image.to_owned(), digest, kind: of.kind }, None)?;
+    Ok(layers.hold(&layer)?)
+}
+
+/// The disks that it is to have, for this domain alone if it writes.
+fn held_disks(files: &Files, store: &Path) -> Result<Vec<Held>, Box<dyn Error>> {
+    let disks = DiskStore::of(store);
+    let hold = |wanted: &doppel_api::BlockDevice| disks.hold(&disks.get(&wanted.name)?, wanted.read_only);
+    Ok(files.disks.iter().map(hold).collect::<Result<_, _>>()?)
+}
+
+fn attach(
+    files: &Files,
+    sources: &[PathBuf],
+    layer: Option<&Lock>,
+    disks: &[Held],
+    store: &VolumeStore,
+    resources: &Resources,
+) -> Result<Attached, Box<dyn Error>> {
+    let open = |(path, read_only): (PathBuf, bool)| -> Result<Volume, Box<dyn Error>> {
+        let volume = Volume::open(&path, read_only);
+        let volume = volume.map_err(|e| format!("cannot open {}: {e}", path.display()))?;
+        Ok(volume.with_bound(store.bound(&path)?))
     };
-    let volumes = files.volumes().zip(sources).map(open).collect::<Result<_, _>>()?;
+    let volumes = files.volumes().zip(sources).map(|(mount, path)| (path.clone(), mount.is_read_only()));
+    let mut volumes = volumes.map(open).collect::<Result<Vec<_>, _>>()?;
+    if let Some(layer) = layer {
+        volumes.extend(of_layer(&layer.dir, resources)?);
+    }
+    for disk in disks {
+        volumes.push(disk.volume()?);
+    }
     let manager = Manager::of_this_program(ServiceGroups::of_host())?;
-    Ok(Attached { attachment: manager.attach(volumes)?, _manager: manager })
+    let attachment = manager.attach(volumes)?;
+    attachment.limit(doppel_volumes::rates(resources)?);
+    Ok(Attached { attachment, _manager: Arc::new(manager) })
+}
+
+/// The files of a layer.
+fn of_layer(dir: &Path, resources: &Resources) -> Result<Vec<Volume>, Box<dyn Error>> {
+    let mut volumes = Vec::new();
+    for (i, path) in doppel_layers::files(dir).iter().enumerate() {
+        // What a clone's lies on is read only.
+        let volume = if i == 0 { Volume::open(path, false) } else { Volume::open_shared(path) };
+        let volume = volume.map_err(|e| format!("cannot open {}: {e}", path.display()))?;
+        volumes.push(match resources.disk_bytes.filter(|_| i == 0) {
+            Some(bytes) => volume.with_bytes(doppel_layers::most(bytes)),
+            None => volume,
+        });
+    }
+    Ok(volumes)
 }
 
 /// The service domain's process.

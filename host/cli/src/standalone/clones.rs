@@ -1,13 +1,16 @@
 //! The clones of one `doppel clone` command: a fleet, and when each of them did what.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use doppel_domain::{CloneConfig, Ended, Error, Event, Fleet, Key, Outcome, Output, Pool, Resume, Start};
+use doppel_domain::{DomainConfig, Ended, Error, Event, Fleet, Key, Outcome, Output, Pool, Resume, Start};
 use doppel_freezer::FrozenImage;
+use doppel_storage::Manager;
 
+use crate::options::storage::Storage;
 use crate::standalone::freeze::{CloneArgs, Outcomes, warn};
 use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::{say, tell};
@@ -57,24 +60,44 @@ pub struct Clones {
     indices: HashMap<Key, u32>,
     /// By number.
     pub all: BTreeMap<u32, Clone>,
+    /// Their layers, until all have ended.
+    storages: Vec<Storage>,
+    service: Option<Arc<Manager>>,
 }
 
 impl Clones {
     pub fn new(called: Instant) -> Result<Self, Error> {
-        Ok(Self { fleet: Fleet::new()?, called, indices: HashMap::new(), all: BTreeMap::new() })
+        Ok(Self {
+            fleet: Fleet::new()?,
+            called,
+            indices: HashMap::new(),
+            all: BTreeMap::new(),
+            storages: Vec::new(),
+            service: None,
+        })
     }
 
     /// Starts as many as are wanted.
-    pub fn start(&mut self, args: &CloneArgs, image: &Arc<FrozenImage>, config: &CloneConfig) {
+    pub fn start(
+        &mut self,
+        args: &CloneArgs,
+        image: &Arc<FrozenImage>,
+        config: &DomainConfig,
+        store: &Path,
+    ) -> Result<(), Box<dyn std::error::Error>> {
         for index in 1..=args.n {
             let resume = Resume { image: image.clone(), index, wake: false, hold: args.warm };
             let mut config = config.clone();
-            if let (Some(name), true) = (&mut config.name, args.n > 1) {
+            if let (Some(name), true) = (&mut config.spec.name, args.n > 1) {
                 name.push_str(&format!("-{index}"));
             }
+            let storage = Storage::of_clone(image, index, &config.spec.resources, store, &mut self.service)?;
+            (config.layer, config.storage) = (storage.layer(), storage.link());
+            self.storages.push(storage);
             let key = self.fleet.start(Start::Resume(resume, Box::new(config)), Output::Kept);
             self.begin(key, index);
         }
+        Ok(())
     }
 
     fn begin(&mut self, key: Key, index: u32) {
@@ -89,7 +112,7 @@ impl Clones {
     }
 
     /// Lets all go that are ready.
-    pub fn all_go(&mut self, config: &CloneConfig) {
+    pub fn all_go(&mut self, config: &DomainConfig) {
         let keys: Vec<(Key, u32)> = self.indices.iter().map(|(k, i)| (*k, *i)).collect();
         for (key, index) in keys {
             if self.all.get(&index).is_some_and(|c| c.held) {
@@ -98,7 +121,7 @@ impl Clones {
         }
     }
 
-    fn go(&mut self, key: Key, index: u32, config: &CloneConfig) {
+    fn go(&mut self, key: Key, index: u32, config: &DomainConfig) {
         let now = Instant::now();
         let gone = self.fleet.go(key, config);
         let Some(clone) = self.all.get_mut(&index) else { return };
@@ -171,8 +194,8 @@ impl Clones {
     }
 
     /// Calls one clone after the other out of a pool, as a server would; prints how each went.
-    pub fn repeat(&mut self, args: &CloneArgs, image: Arc<FrozenImage>, config: &CloneConfig) -> Outcomes {
-        if args.name.is_some() {
+    pub fn repeat(&mut self, args: &CloneArgs, image: Arc<FrozenImage>, config: &DomainConfig) -> Outcomes {
+        if args.spec.name.is_some() {
             return Err("clones of a pool have no names of their own; leave out --name".into());
         }
         let mut pool = Pool::new(image, config.clone(), args.n as usize);

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use doppel_domain::{Error, ExecConfig, Piped, SessionEnd, attach, terminal_size};
+use doppel_domain::{Error, ExecConfig, Piped, Program, SessionEnd, attach, terminal_size};
 use doppel_image::{IDENTITY_FILE_MAX, Identity, identity};
+use doppel_spec::{CreateExec, ResizeTerminal};
 
 use crate::options::values;
 use crate::terminal::out::tell;
@@ -14,21 +15,11 @@ use crate::terminal::out::tell;
 #[derive(Args)]
 #[command(args_override_self = true)]
 pub struct ExecArgs {
-    /// Connect standard input
-    #[arg(short, long)]
-    pub(crate) interactive: bool,
-    /// Give the command a terminal
-    #[arg(short, long)]
-    pub(crate) tty: bool,
+    #[command(flatten)]
+    pub(crate) spec: CreateExec,
     /// Set an environment variable, or pass the caller's on
     #[arg(short, long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<OsString>,
-    /// Working directory
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) workdir: Option<OsString>,
-    /// User and group, by number or by their names in the domain
-    #[arg(short, long, value_name = "USER[:GROUP]")]
-    pub(crate) user: Option<String>,
     /// Run a command of the guest kernel itself instead of a program (docs/sessions.md)
     #[arg(long, hide = true)]
     pub(crate) builtin: bool,
@@ -41,19 +32,22 @@ pub struct ExecArgs {
 
 /// Runs the command and returns its exit code.
 pub fn run(args: ExecArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let user = user(&args.domain, args.user.as_deref().unwrap_or_default())?;
+    let user = user(&args.domain, args.spec.user.as_deref().unwrap_or_default())?;
     let name = args.command.first().cloned().unwrap_or_default();
-    let config = ExecConfig {
-        env: values::environment(args.tty, &[], &user.home, &args.env, |name| std::env::var_os(name))?,
-        cwd: args.workdir.unwrap_or_else(|| "/".into()),
+    let mut spec = args.spec;
+    if spec.tty {
+        let (rows, columns) = terminal_size();
+        spec.terminal = Some(ResizeTerminal { rows, columns });
+    }
+    let program = Program {
+        argv: args.command,
+        env: values::environment(spec.tty, &[], &user.home, &args.env, |name| std::env::var_os(name))?,
+        cwd: spec.working_dir.take().unwrap_or_else(|| "/".into()).into(),
         uid: user.uid,
         gid: user.gid,
         groups: user.groups,
-        tty: args.tty.then(terminal_size),
-        stdin: args.interactive,
-        builtin: args.builtin,
-        ..ExecConfig::new(args.command)
     };
+    let config = ExecConfig { program, builtin: args.builtin, spec };
     let end = attach(&args.domain, &config)?;
     match end {
         SessionEnd::Failed(errno) => {

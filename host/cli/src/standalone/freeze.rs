@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use doppel_api::{CloneFrozen, Resources, Validate};
-use doppel_domain::{CloneConfig, Domain, FreezeReport, Reply, Request, Resume, Sharing, ask};
-use doppel_freezer::Place;
+use doppel_api::{CloneFrozen, CreateDomain, Kind, Resources, Validate};
+use doppel_domain::{Domain, DomainConfig, FreezeReport, Program, Reply, Request, Resume, Sharing, ask};
+use doppel_freezer::Medium;
 use doppel_image::Store;
 
+use crate::options::storage::Storage;
 use crate::options::values;
 use crate::standalone::clones::Clones;
 use crate::standalone::image;
@@ -47,22 +48,18 @@ pub struct CloneArgs {
     /// A line of /sys/doppel/args in every clone; may be given several times
     #[arg(long, value_name = "ARG")]
     arg: Vec<OsString>,
-    /// Name of the clone; several get -1, -2... behind it
-    #[arg(long)]
-    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) spec: CloneFrozen,
     /// Host name
     #[arg(long, value_name = "NAME")]
-    hostname: Option<OsString>,
-    /// Connect standard input; only for one clone
-    #[arg(short, long)]
-    interactive: bool,
+    hostname: Option<String>,
     #[command(flatten)]
     resources: doppel_spec::ResourceArgs,
     /// Make all clones ready first, then let them go at once; times count from then
     #[arg(long)]
     pub(crate) warm: bool,
     /// Call this many clones one after the other, out of a pool of -n that is refilled between the calls; prints JSON
-    #[arg(long, value_name = "K", default_value_t = 0, hide_default_value = true, conflicts_with_all = ["warm", "interactive", "freeze_as"])]
+    #[arg(long, value_name = "K", default_value_t = 0, hide_default_value = true, conflicts_with_all = ["warm", "stdin", "freeze_as"])]
     pub(crate) repeat: u32,
     /// Print one line of JSON a clone when it has ended: output, exit code, times
     #[arg(long)]
@@ -73,11 +70,8 @@ pub struct CloneArgs {
     #[command(flatten)]
     network: crate::options::network::NetworkArgs,
     /// Leave the clones to the supervisor and print their ids
-    #[arg(short, long, conflicts_with_all = ["interactive", "warm", "repeat", "share", "freeze_as", "hostname"])]
+    #[arg(short, long, conflicts_with_all = ["stdin", "warm", "repeat", "share", "freeze_as", "hostname"])]
     detach: bool,
-    /// With --detach: remove each clone when it ends
-    #[arg(long, requires = "detach")]
-    rm: bool,
     /// Frozen image to make when a clone freezes itself; only for one clone
     #[arg(long, value_name = "FROZEN")]
     freeze_as: Option<String>,
@@ -131,17 +125,15 @@ pub(crate) fn ask_freeze(domain: &str, request: Request) -> Result<FreezeReport,
 }
 
 /// What the supervisor is asked for.
-fn supervised(args: &CloneArgs) -> Result<doppel_api::CloneFrozen, String> {
+fn supervised(args: &CloneArgs) -> Result<CloneFrozen, String> {
     let text = |a: &OsString| a.to_str().map(str::to_owned).ok_or_else(|| format!("{a:?} is no UTF-8"));
-    Ok(doppel_api::CloneFrozen {
+    Ok(CloneFrozen {
         count: Some(args.n),
-        name: args.name.clone(),
         args: args.arg.iter().map(text).collect::<Result<_, _>>()?,
         command: args.command.iter().map(text).collect::<Result<_, _>>()?,
-        auto_remove: args.rm,
         network: args.network.supervised()?,
         resources: args.resources.given(),
-        ..doppel_api::CloneFrozen::default()
+        ..args.spec.clone()
     })
 }
 
@@ -161,37 +153,42 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
     if args.detach {
         return supervised::clones::clone(&args.frozen, &supervised(args)?, args.json);
     }
-    if args.n > 1 && (args.interactive || args.freeze_as.is_some()) {
+    if args.n > 1 && (args.spec.stdin || args.freeze_as.is_some()) {
         return Err("--interactive and --freeze-as are for a single clone; leave out -n".into());
     }
     if args.n > 1 || args.repeat > 0 {
         args.network.none_alone()?;
     }
     let called = Instant::now();
-    crate::options::defaults::read()?.choose();
-    let resources = within_host(checked(args)?);
+    let defaults = crate::options::defaults::read()?;
+    defaults.choose();
+    // Its memory limit is the one that was frozen.
+    let limits = Resources { memory_bytes: None, ..defaults.resources.of_kind(Kind::Para) };
+    let resources = within_host(checked(args)?.over(&limits)?);
     let network = args.network.attach(resources.memory_bytes)?;
     let store = frozen_store();
     let image = Arc::new(store.open(&args.frozen)?);
-    let config = CloneConfig {
-        name: args.name.clone(),
-        hostname: args.hostname.clone().unwrap_or_default(),
-        args: args.arg.clone(),
-        command: args.command.clone(),
-        env: values::environment(false, &[], "/root", &[], |name| std::env::var_os(name))?,
-        stdin: args.interactive,
+    let place = Store::from_env().root().to_owned();
+    let hostname = args.hostname.clone();
+    let spec = CreateDomain { hostname, resources, ..args.spec.domain() };
+    let env = values::environment(false, &[], "/root", &[], |name| std::env::var_os(name))?;
+    let config = DomainConfig {
+        spec,
+        program: Program { env, ..Program::new(args.command.clone()) },
+        clone_args: args.arg.clone(),
         capture: args.json || args.n > 1 || args.warm || args.repeat > 0,
-        store: Some(Store::from_env().root().to_owned()),
-        resources,
+        store: Some(place.clone()),
         share: if args.share { Some(Sharing::new()?) } else { None },
         network: network.as_ref().map(crate::options::network::Network::link),
         freeze_to: match &args.freeze_as {
-            Some(name) => Some(store.vacant(name, Place::Disk)?),
+            Some(name) => Some(store.vacant(name, Medium::Disk)?),
             None => None,
         },
-        ..CloneConfig::default()
+        ..DomainConfig::default()
     };
     if !config.capture {
+        let storage = Storage::of_clone(&image, 1, &config.spec.resources, &place, &mut None)?;
+        let config = DomainConfig { layer: storage.layer(), storage: storage.link(), ..config };
         let resume = Resume { image, index: 1, wake: false, hold: false };
         let mut domain = Domain::resume(resume, &config, &mut warn)?;
         let name = domain.name();
@@ -199,9 +196,15 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
     }
     let mut clones = Clones::new(called)?;
     if args.repeat > 0 {
+        if image.layers()?.is_some() {
+            return Err(
+                "a pool has no clones of a frozen image with files in a layer; freeze with --in-memory"
+                    .into(),
+            );
+        }
         return clones.repeat(args, image, &config);
     }
-    clones.start(args, &image, &config);
+    clones.start(args, &image, &config, &place)?;
     if args.warm {
         clones.run_until(|c| c.waiting().next().is_none())?;
         clones.called = Instant::now();

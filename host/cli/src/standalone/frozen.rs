@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use doppel_api::{FrozenPruneOptions, FrozenPruneReport};
-use doppel_freezer::{FrozenImage, Place};
+use doppel_freezer::{FrozenImage, Medium};
 use serde_json::json;
 
+use crate::standalone::frozen_registry::{self, PullArgs, PushArgs};
 use crate::standalone::image;
 use crate::standalone::run::{frozen_store, place};
 use crate::supervised;
@@ -53,6 +54,10 @@ pub enum FrozenCommand {
         /// The file
         file: PathBuf,
     },
+    /// Push one to a registry, with its root image.
+    Push(PushArgs),
+    /// Pull one from a registry, with its root image.
+    Pull(PullArgs),
     /// Take one from a file, `-` for standard input.
     Import {
         /// Keep it in memory instead of on disk
@@ -135,7 +140,7 @@ fn prune_here(which: &FrozenPruneOptions) -> Result<FrozenPruneReport, Box<dyn E
             Some(seconds) => FrozenImage::open_unchecked(&entry.path)
                 .is_ok_and(|i| time::now() - i.describe().frozen_at as f64 >= seconds as f64),
         };
-        let place = which.in_memory.is_none_or(|m| m == (entry.place == Place::Memory));
+        let place = which.in_memory.is_none_or(|m| m == (entry.medium == Medium::Memory));
         // What sleeps in one is a domain, not an image. One that somebody uses cannot be removed.
         if !entry.name.ends_with(".asleep") && old_enough && place && store.remove(&entry.name).is_ok() {
             report.freed_bytes += entry.used;
@@ -157,6 +162,8 @@ pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
             FrozenCommand::Prune(args) => prune(&args),
             FrozenCommand::Export { .. } => Err(images::not_over_there("frozen export")),
             FrozenCommand::Import { .. } => Err(images::not_over_there("frozen import")),
+            FrozenCommand::Push(_) => Err(images::not_over_there("frozen push")),
+            FrozenCommand::Pull(_) => Err(images::not_over_there("frozen pull")),
         };
     }
     let store = frozen_store();
@@ -190,6 +197,8 @@ pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
                 }
             }
         }
+        FrozenCommand::Push(args) => frozen_registry::push(args)?,
+        FrozenCommand::Pull(args) => frozen_registry::pull(args)?,
         FrozenCommand::Import { in_memory, file, frozen } => {
             if file == Path::new("-") {
                 store.import(&frozen, place(in_memory), &mut std::io::stdin().lock())?;
@@ -208,9 +217,9 @@ fn list(format: &Format, quiet: bool) -> Result<(), Box<dyn Error>> {
             say!("{}", e.name)?;
             continue;
         }
-        let place = match e.place {
-            Place::Disk => "disk",
-            Place::Memory => "memory",
+        let place = match e.medium {
+            Medium::Disk => "disk",
+            Medium::Memory => "memory",
         };
         let mut row = json!({"name": e.name, "place": place, "used": e.used});
         // A damaged image is still listed, so that it can be found and removed.

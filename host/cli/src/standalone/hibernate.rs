@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use doppel_domain::{CloneConfig, Domain, Outcome, Request, Resume};
-use doppel_freezer::Place;
+use doppel_domain::{Domain, DomainConfig, Outcome, Request, Resume};
+use doppel_freezer::Medium;
 use doppel_image::Store;
+use doppel_spec::CreateDomain;
 
 use crate::standalone::freeze::{Outcomes, ask_freeze, said};
 use crate::standalone::run::{exit_code, frozen_store};
@@ -54,7 +55,7 @@ pub fn hibernate(args: &HibernateArgs) -> Outcomes {
     let name = asleep(&args.domain);
     let store = frozen_store();
     // One that is there may be what the domain woke from. Whether it is, the domain's own process knows.
-    let to = store.path(&name).or_else(|_| store.vacant(&name, Place::Disk))?;
+    let to = store.path(&name).or_else(|_| store.vacant(&name, Medium::Disk))?;
     let report = ask_freeze(&args.domain, Request::Hibernate { to })?;
     if args.json {
         say!("{}", serde_json::to_string(&report)?)?;
@@ -74,12 +75,10 @@ pub fn wake(args: &WakeArgs) -> Outcomes {
     let store = frozen_store();
     let image = Arc::new(store.open_to_wake(&name, !args.no_prefetch)?);
     let resume = Resume { image: image.clone(), index: 0, wake: true, hold: false };
-    let config = CloneConfig {
-        name: Some(args.domain.clone()),
-        stdin: args.interactive,
-        store: Some(Store::from_env().root().to_owned()),
-        ..CloneConfig::default()
-    };
+    let spec =
+        CreateDomain { name: Some(args.domain.clone()), stdin: args.interactive, ..CreateDomain::default() };
+    let config =
+        DomainConfig { spec, store: Some(Store::from_env().root().to_owned()), ..DomainConfig::default() };
     let mut domain = Domain::resume(resume, &config, &mut |text| tell!("doppel: warning: {text}"))?;
     if !args.no_prefetch {
         domain.settle_wake(|text| tell!("doppel: {text}"))?;

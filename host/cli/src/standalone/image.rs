@@ -363,7 +363,9 @@ fn show(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "special      {special}")?;
     patches(out, r.patches.as_ref())?;
     if let Some(oci) = &r.oci {
-        writeln!(out, "manifest     {} ({} layers)", oci.manifest, oci.blobs.len().saturating_sub(2))?;
+        if !oci.manifest.is_empty() {
+            writeln!(out, "manifest     {} ({} layers)", oci.manifest, oci.blobs.len().saturating_sub(2))?;
+        }
         let c = &oci.config;
         let lists = [("entrypoint", &c.entrypoint), ("command", &c.cmd), ("environment", &c.env)];
         for (what, list) in lists.iter().filter(|(_, list)| !list.is_empty()) {
@@ -413,6 +415,7 @@ fn describe(source: &Source) -> String {
         Source::Archive { path } if path.as_os_str() == "-" => "archive (standard input)".into(),
         Source::Archive { path } => format!("archive {}", path.display()),
         Source::Oci { reference } => reference.clone(),
+        Source::Domain { name, image } => format!("domain {name} of {image}"),
         Source::Packages { suite, packages } => format!("{suite} + {} packages", packages.len()),
     }
 }

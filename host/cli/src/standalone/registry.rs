@@ -57,13 +57,13 @@ pub struct SaveArgs {
 
 /// How to speak to a registry.
 #[derive(clap::Args)]
-struct RegistryArgs {
+pub struct RegistryArgs {
     /// Speak plain HTTP (with a registry on this host, always)
     #[arg(long)]
-    plain_http: bool,
+    pub plain_http: bool,
     /// Give up on a registry that says nothing for so long
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    timeout: u64,
+    pub timeout: u64,
 }
 
 impl PullArgs {

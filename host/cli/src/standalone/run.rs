@@ -7,14 +7,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use doppel_api::{CreateDomain, Resources, Validate};
-use doppel_domain::{Domain, DomainConfig, Outcome};
-use doppel_freezer::{FrozenStore, Place};
-use doppel_image::{ImageConfig, Store, Wanted, launch, small_file};
+use doppel_domain::{Domain, DomainConfig, Outcome, Program};
+use doppel_freezer::{FrozenStore, Medium};
+use doppel_image::{ImageConfig, LaunchOptions, Store, launch, small_file};
 use doppel_spec::ResourceArgs;
 
 use crate::options::defaults;
 use crate::options::pull::{self, PullPolicy};
-use crate::options::storage::Storage;
+use crate::options::storage::{Storage, Subject};
 use crate::options::values;
 use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::tell;
@@ -28,33 +28,14 @@ const OUT_OF_MEMORY: u8 = 137;
 pub struct RunArgs {
     #[command(flatten)]
     pub(crate) kind: crate::options::kind::KindArgs,
-    /// Name of the domain
-    #[arg(long)]
-    pub(crate) name: Option<String>,
-    /// Remove the domain when it ends (without the supervisor it always is)
-    #[arg(long)]
-    pub(crate) rm: bool,
-    /// Connect standard input
-    #[arg(short, long)]
-    pub(crate) interactive: bool,
-    /// Give the program a terminal
-    #[arg(short, long)]
-    pub(crate) tty: bool,
+    #[command(flatten)]
+    pub(crate) spec: CreateDomain,
     /// Set an environment variable, or pass the caller's on
     #[arg(short, long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<OsString>,
-    /// Working directory; by default the image's
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) workdir: Option<OsString>,
-    /// User and group, by number or by their names in the image
-    #[arg(short, long, value_name = "USER[:GROUP]")]
-    pub(crate) user: Option<String>,
     /// Program to run in place of the image's entry point; empty: none
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) entrypoint: Option<OsString>,
-    /// Host name
-    #[arg(short = 'h', long, value_name = "NAME")]
-    pub(crate) hostname: Option<OsString>,
     #[command(flatten)]
     pub(crate) resources: ResourceArgs,
     #[command(flatten)]
@@ -64,13 +45,7 @@ pub struct RunArgs {
     /// Print the program's system calls on standard error
     #[arg(long)]
     pub(crate) trace: bool,
-    /// Do not use the image's patched system calls: every one traps
-    #[arg(long)]
-    pub(crate) no_patch: bool,
-    /// Frozen image to make when the program writes "freeze" to /sys/power/state
-    #[arg(long, value_name = "FROZEN")]
-    pub(crate) freeze_as: Option<String>,
-    /// Keep that image in memory instead of on disk
+    /// Keep the image of --freeze-as in memory instead of on disk
     #[arg(long, requires = "freeze_as")]
     pub(crate) in_memory: bool,
     /// End the domain once it has frozen itself
@@ -82,8 +57,6 @@ pub struct RunArgs {
     /// Guest kernel ELF to use instead of the built-in one
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) kernel: Option<PathBuf>,
-    /// Image: a name, or the path of an EROFS file
-    pub(crate) image: String,
     /// Command and arguments; by default the image's
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) command: Vec<OsString>,
@@ -104,47 +77,57 @@ impl RunArgs {
 
 /// Runs the command and returns its exit code.
 pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    // What it asks for happens anyway.
-    let RunArgs { rm: _, .. } = args;
-    defaults::read()?.choose();
-    let resources = within_host(checked(&args)?);
-    pull::pull(&args.image, args.pull, None)?;
-    let (path, image) = image(&args.image)?;
-    let wanted =
-        Wanted { command: args.command, entrypoint: args.entrypoint, user: args.user, workdir: args.workdir };
-    let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
+    let defaults = defaults::read()?;
+    defaults.choose();
+    let given = checked(&args)?;
     let kind = args.kind.choose();
+    let resources = within_host(given.over(&defaults.resources.of_kind(kind))?);
+    let asked = args.spec;
+    pull::pull(&asked.image, args.pull, None)?;
+    let (path, image) = image(&asked.image)?;
+    let wanted = LaunchOptions {
+        command: args.command,
+        entrypoint: args.entrypoint,
+        user: asked.user.clone(),
+        workdir: asked.working_dir.clone().map(Into::into),
+    };
+    let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
     let (mut files, store) = (args.files.given(), Store::from_env().root().to_owned());
-    let storage = Storage::prepare(&mut files, kind, &path, &store)?;
+    if files.is_kept() && files.layer.is_none() {
+        files.layer =
+            Some(asked.name.clone().ok_or("--persist needs a name here: --persist=NAME, or --name")?);
+    }
+    let subject = Subject { kind, resources: &resources, image: &asked.image, path: &path };
+    let storage = Storage::prepare(&mut files, &subject, &store)?;
     let network = args.network.attach(resources.memory_bytes)?;
-    let config = DomainConfig {
-        kind,
-        network: network.as_ref().map(crate::options::network::Network::link),
-        kernel: args.kernel,
-        store: Some(store),
-        env: values::environment(args.tty, &image.env, &launch.user.home, &args.env, |name| {
+    let program = Program {
+        argv: launch.argv,
+        env: values::environment(asked.tty, &image.env, &launch.user.home, &args.env, |name| {
             std::env::var_os(name)
         })?,
         cwd: launch.cwd,
         uid: launch.user.uid,
         gid: launch.user.gid,
         groups: launch.user.groups,
-        name: args.name,
-        hostname: args.hostname.unwrap_or_default(),
-        resources,
-        tty: args.tty,
-        stdin: args.interactive,
+    };
+    let freeze_to = match &asked.freeze_as {
+        Some(name) => Some(frozen_store().vacant(name, place(args.in_memory))?),
+        None => None,
+    };
+    let config = DomainConfig {
+        spec: CreateDomain { kind, files, resources, ..asked },
+        program,
+        image: path,
+        kernel: args.kernel,
+        store: Some(store),
         trace: args.trace,
-        no_patch: args.no_patch,
-        files,
         sources: storage.sources(),
-        storage: storage.link(),
-        freeze_to: match &args.freeze_as {
-            Some(name) => Some(frozen_store().vacant(name, place(args.in_memory))?),
-            None => None,
-        },
+        layer: storage.layer(),
+        freeze_to,
         freeze_stop: args.freeze_stop,
-        ..DomainConfig::new(path, launch.argv)
+        network: network.as_ref().map(crate::options::network::Network::link),
+        storage: storage.link(),
+        ..DomainConfig::default()
     };
     let mut domain = Domain::start(&config, &mut |text| tell!("doppel: warning: {text}"))?;
     let name = domain.name();
@@ -154,14 +137,10 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
 /// What it may use, refused as the supervisor would.
 fn checked(args: &RunArgs) -> Result<Resources, String> {
     let resources = args.resources.given();
-    let names_and_limits = CreateDomain {
-        image: args.image.clone(),
-        name: args.name.clone(),
-        freeze_as: args.freeze_as.clone(),
-        resources: resources.clone(),
-        ..CreateDomain::default()
-    };
-    names_and_limits.validate().map_err(|problem| problem.detail)?;
+    // What a host name and a directory are, the domain says itself.
+    let (hostname, working_dir) = (None, None);
+    let asked = CreateDomain { hostname, working_dir, resources: resources.clone(), ..args.spec.clone() };
+    asked.validate().map_err(|problem| problem.detail)?;
     match resources.supervised() {
         Some(field) => Err(format!("resources.{field}: needs the supervisor; is doppeld running?")),
         None => Ok(resources),
@@ -196,8 +175,8 @@ pub fn frozen_store() -> FrozenStore {
 }
 
 /// Where a frozen image goes.
-pub fn place(in_memory: bool) -> Place {
-    if in_memory { Place::Memory } else { Place::Disk }
+pub fn place(in_memory: bool) -> Medium {
+    if in_memory { Medium::Memory } else { Medium::Disk }
 }
 
 /// The file of an image given by name or by path, and what the image says about running it.

@@ -16,7 +16,7 @@ use crate::standalone::run::RunArgs;
 use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::{say, tell};
 
-/// Options that only the supervisor can carry out.
+/// Options that only the supervisor can carry out, as they are written on a command line.
 #[derive(Args, Debug, Default, PartialEq)]
 pub struct More {
     /// When the domain is started again: no, always, unless-stopped, on-failure or on-failure:N
@@ -28,15 +28,6 @@ pub struct More {
     /// Set the environment variables of a file, a line each
     #[arg(long, value_name = "FILE")]
     env_file: Vec<std::path::PathBuf>,
-    /// Signal that asks the domain to stop
-    #[arg(long, value_name = "SIGNAL")]
-    stop_signal: Option<String>,
-    /// Seconds it gets for that before it is killed
-    #[arg(long, value_name = "SECONDS")]
-    stop_timeout: Option<u32>,
-    /// Seconds after which it is stopped whatever it does
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<u32>,
     /// Command that tells whether the domain is well, run by its /bin/sh
     #[arg(long, value_name = "COMMAND")]
     health_cmd: Option<String>,
@@ -157,7 +148,7 @@ fn log(options: &[String]) -> Result<LogTarget, String> {
 /// The request that the options make.
 pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
     let mut env = environment(&args.env, &more.env_file)?;
-    if args.tty {
+    if args.spec.tty {
         let term = std::env::var("TERM").ok().filter(|t| !t.is_empty()).unwrap_or_else(|| "xterm".into());
         env.entry("TERM".into()).or_insert(term);
     }
@@ -168,29 +159,18 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
     };
     Ok(CreateDomain {
         kind: args.kind.choose(),
-        image: image(&args.image),
-        name: args.name.clone(),
+        image: image(&args.spec.image),
         command: args.command.iter().map(|a| text("command", a)).collect::<Result<_, _>>()?,
         entrypoint,
         env,
-        working_dir: args.workdir.as_deref().map(|d| text("--workdir", d)).transpose()?,
-        user: args.user.clone(),
-        hostname: args.hostname.as_deref().map(|h| text("--hostname", h)).transpose()?,
-        tty: args.tty,
-        stdin: args.interactive,
-        auto_remove: args.rm,
         restart: more.restart.unwrap_or_default(),
         labels: labels(&more.label),
         resources: args.resources.given(),
         health: more.health(),
-        stop_signal: more.stop_signal.clone(),
-        stop_timeout_seconds: more.stop_timeout,
-        timeout_seconds: more.timeout,
         log: log(&more.log_opt)?,
-        freeze_as: args.freeze_as.clone(),
-        no_patch: args.no_patch,
         files: args.files.given(),
         network: args.network.supervised()?,
+        ..args.spec.clone()
     })
 }
 
@@ -247,7 +227,7 @@ pub fn create(args: &CreateArgs) -> Outcome {
         return Err(format!("{option} is for `doppel run` without the supervisor").into());
     }
     let client = supervisor()?;
-    pull::pull(&args.run.image, args.run.pull, Some(&client))?;
+    pull::pull(&args.run.spec.image, args.run.pull, Some(&client))?;
     let created = match client.create(&wanted_of(&client, &args.run, &args.more)?) {
         Ok(created) => created,
         Err(e) => {

@@ -15,9 +15,6 @@ use crate::terminal::out::{say, tell};
 /// Options of `doppel exec`.
 #[derive(Args)]
 pub struct ExecVerb {
-    /// Leave it running in the background and print its id
-    #[arg(short, long)]
-    detach: bool,
     /// Set the environment variables of a file, a line each
     #[arg(long, value_name = "FILE")]
     env_file: Vec<std::path::PathBuf>,
@@ -32,7 +29,7 @@ pub struct ExecVerb {
 pub fn exec(verb: ExecVerb) -> Outcome {
     let args = verb.args;
     let Some((client, domain)) = keeper_of(&args.domain)? else {
-        if verb.detach || !verb.env_file.is_empty() {
+        if args.spec.detach || !verb.env_file.is_empty() {
             return Err(format!(
                 "{} is no domain of the supervisor, as --detach and --env-file need",
                 args.domain
@@ -42,7 +39,8 @@ pub fn exec(verb: ExecVerb) -> Outcome {
         return exec::run(args);
     };
     let mut env = environment(&args.env, &verb.env_file)?;
-    if args.tty {
+    let CreateExec { tty, stdin, detach, .. } = args.spec;
+    if tty {
         let term = std::env::var("TERM").ok().filter(|t| !t.is_empty()).unwrap_or_else(|| "xterm".into());
         env.entry("TERM".into()).or_insert(term);
     }
@@ -52,17 +50,12 @@ pub fn exec(verb: ExecVerb) -> Outcome {
     let wanted = CreateExec {
         command: args.command.iter().map(|a| text("command", a)).collect::<Result<_, _>>()?,
         env,
-        working_dir: args.workdir.as_deref().map(|d| text("--workdir", d)).transpose()?,
-        user: args.user.clone(),
-        tty: args.tty,
-        terminal: if args.tty { terminal_size() } else { None },
-        stdin: args.interactive,
-        timeout_seconds: None,
-        detach: verb.detach,
+        terminal: if tty { terminal_size() } else { None },
+        ..args.spec
     };
-    let ties = Ties { stdin: args.interactive, tty: args.tty, signals: false, detach: verb.detach_keys };
+    let ties = Ties { stdin, tty, signals: false, detach: verb.detach_keys };
     let tied = Tied::new(ties)?;
-    let started = client.exec(&domain.id, &wanted).and_then(|exec| match verb.detach {
+    let started = client.exec(&domain.id, &wanted).and_then(|exec| match detach {
         true => Ok((exec, None)),
         false => client.exec_output(&exec.id).map(|lines| (exec, Some(lines))),
     });

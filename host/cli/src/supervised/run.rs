@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use doppel_api::{AttachOptions, Created, DomainState, LogOptions, RemoveOptions};
+use doppel_api::{AttachOptions, CreateDomain, Created, DomainState, LogOptions, RemoveOptions};
 use doppel_client::{Client, Error};
 
 use super::attached::{End, Program, Tied, Ties, detach_keys};
@@ -43,7 +43,7 @@ pub fn run(verb: RunVerb) -> Outcome {
     let alone = verb.args.alone();
     let client = if verb.standalone || alone.is_some() { None } else { running()? };
     let Some(client) = client else {
-        if verb.detach || !verb.more.is_empty() {
+        if verb.detach || !verb.more.is_empty() || verb.args.spec.supervised().is_some() {
             let why = match alone {
                 Some(option) => {
                     format!("{option} works without the supervisor only; --detach and the like need it")
@@ -55,7 +55,7 @@ pub fn run(verb: RunVerb) -> Outcome {
         }
         return run::run(verb.args);
     };
-    pull::pull(&verb.args.image, verb.args.pull, Some(&client))?;
+    pull::pull(&verb.args.spec.image, verb.args.pull, Some(&client))?;
     let created = match client.create(&wanted_of(&client, &verb.args, &verb.more)?) {
         Ok(created) => created,
         Err(e) => return refused(&e),
@@ -73,8 +73,8 @@ pub fn run(verb: RunVerb) -> Outcome {
             Err(e) => not_run(&client, &created, &e, true),
         };
     }
-    let ties =
-        Ties { stdin: verb.args.interactive, tty: verb.args.tty, signals: true, detach: verb.detach_keys };
+    let CreateDomain { stdin, tty, .. } = verb.args.spec;
+    let ties = Ties { stdin, tty, signals: true, detach: verb.detach_keys };
     foreground(&client, &created, ties)
 }
 

@@ -1,18 +1,18 @@
 //! `doppel volume`: through the supervisor if one runs, else on the store of this host.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use doppel_api::{CreateVolume, RemoveVolume, Volume, VolumePruneOptions, VolumePruneReport};
 use doppel_client::{Client, Upload, query, segment};
 use doppel_image::Store;
-use doppel_volumes::VolumeStore;
+use doppel_volumes::{VolumeLimits, VolumeStore};
 use serde_json::{Value, json};
 
 use super::create::labels;
 use super::show::Printed;
 use super::{Outcome, running, shown};
+use crate::options::values;
 use crate::terminal::format::Format;
 use crate::terminal::out::{self, say, tell};
 use crate::terminal::time;
@@ -22,6 +22,10 @@ use crate::terminal::time;
 pub enum VolumeCommand {
     /// Make a volume.
     Create(CreateArgs),
+    /// Make a volume that has what is in another one now, and that domains only read.
+    Snapshot(PairArgs),
+    /// Make a volume that begins with what is in another one now.
+    Clone(PairArgs),
     /// List volumes.
     #[command(visible_alias = "list")]
     Ls(ListArgs),
@@ -40,8 +44,35 @@ pub struct CreateArgs {
     /// Key and value for your own use
     #[arg(long, value_name = "KEY[=VALUE]")]
     label: Vec<String>,
+    /// What its files may take: size=1G (of the host's disk), nr_inodes=N
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    opt: Vec<String>,
     /// Its name; without one it gets a random one
     name: Option<String>,
+}
+
+/// Options of `doppel volume snapshot` and `doppel volume clone`.
+#[derive(Args)]
+pub struct PairArgs {
+    /// Key and value for your own use
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    label: Vec<String>,
+    /// The volume that there is, which no running domain has
+    volume: String,
+    /// Name of the new one
+    name: String,
+}
+
+impl PairArgs {
+    fn wanted(&self, snapshot: bool) -> CreateVolume {
+        CreateVolume {
+            name: Some(self.name.clone()),
+            labels: labels(&self.label),
+            source: Some(self.volume.clone()),
+            snapshot,
+            ..CreateVolume::default()
+        }
+    }
 }
 
 /// Options of `doppel volume ls`.
@@ -93,15 +124,18 @@ pub struct PruneArgs {
     force: bool,
 }
 
+/// Bytes that a volume with a limit has at least.
+const LEAST_SIZE: u64 = 64 << 10;
+
 /// Whom is asked.
-enum Place {
+enum Backend {
     Supervisor(Client),
     Store(VolumeStore),
 }
 
 type Answer<T> = Result<T, Box<dyn std::error::Error>>;
 
-impl Place {
+impl Backend {
     fn get() -> Answer<Self> {
         Ok(match running()? {
             Some(client) => Self::Supervisor(client),
@@ -109,12 +143,17 @@ impl Place {
         })
     }
 
-    fn create(&self, name: Option<&str>, labels: BTreeMap<String, String>) -> Answer<Volume> {
+    fn create(&self, wanted: CreateVolume) -> Answer<Volume> {
         Ok(match self {
-            Self::Supervisor(client) => {
-                client.post("/v1/volumes", &CreateVolume { name: name.map(str::to_owned), labels })?
+            Self::Supervisor(client) => client.post("/v1/volumes", &wanted)?,
+            Self::Store(store) => {
+                let limits = VolumeLimits { bytes: wanted.size_bytes, inodes: wanted.inodes };
+                let name = wanted.name.as_deref();
+                described(match &wanted.source {
+                    Some(of) => store.copy(of, name.unwrap_or_default(), wanted.labels, wanted.snapshot)?,
+                    None => store.create_within(name, wanted.labels, limits)?,
+                })
             }
-            Self::Store(store) => described(store.create(name, labels)?),
         })
     }
 
@@ -171,25 +210,53 @@ fn described(volume: doppel_volumes::Volume) -> Volume {
         labels: volume.labels,
         anonymous: volume.anonymous,
         used_by: volume.users,
+        size_bytes: volume.limits.bytes,
+        inodes: volume.limits.inodes,
+        snapshot: volume.snapshot,
     }
+}
+
+/// What is asked for by options.
+fn wanted(args: &CreateArgs) -> Result<CreateVolume, String> {
+    let mut wanted =
+        CreateVolume { name: args.name.clone(), labels: labels(&args.label), ..CreateVolume::default() };
+    for option in &args.opt {
+        let count = |text: &str| text.parse().ok().filter(|n| *n > 0);
+        match option.split_once('=') {
+            Some(("size", size)) => {
+                let bytes = values::size(size)?;
+                if bytes < LEAST_SIZE {
+                    return Err(format!("--opt {option}: a volume has at least {LEAST_SIZE} bytes"));
+                }
+                wanted.size_bytes = Some(bytes);
+            }
+            Some(("nr_inodes", n)) => {
+                wanted.inodes = Some(count(n).ok_or_else(|| format!("--opt {option}: no number of files"))?);
+            }
+            _ => return Err(format!("--opt {option}: there are size= and nr_inodes=")),
+        }
+    }
+    Ok(wanted)
 }
 
 /// Does what the verb says.
 pub fn run(command: &VolumeCommand) -> Outcome {
-    let place = Place::get()?;
+    let backend = Backend::get()?;
     match command {
         VolumeCommand::Create(args) => {
-            say!("{}", place.create(args.name.as_deref(), labels(&args.label))?.name)?;
+            say!("{}", backend.create(wanted(args)?)?.name)?;
         }
-        VolumeCommand::Ls(args) => list(&place, args)?,
-        VolumeCommand::Inspect(args) => return inspect(&place, args),
+        VolumeCommand::Snapshot(args) => say!("{}", backend.create(args.wanted(true))?.name)?,
+        VolumeCommand::Clone(args) => say!("{}", backend.create(args.wanted(false))?.name)?,
+        VolumeCommand::Ls(args) => list(&backend, args)?,
+        VolumeCommand::Inspect(args) => return inspect(&backend, args),
         VolumeCommand::Rm(args) => {
             return each(&args.names, |name| {
-                place.remove(name, args.force)?;
+                backend.remove(name, args.force)?;
                 Ok(say!("{name}")?)
             });
         }
-        VolumeCommand::Prune(args) => prune(&place, args)?,
+        VolumeCommand::Prune(args) => prune(&backend, args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -216,10 +283,10 @@ fn takes(volume: &Volume, filter: &str) -> Result<bool, String> {
     }
 }
 
-fn list(place: &Place, args: &ListArgs) -> Answer<()> {
+fn list(backend: &Backend, args: &ListArgs) -> Answer<()> {
     let format = args.printed.get()?;
     let mut rows = Vec::new();
-    for volume in place.list()? {
+    for volume in backend.list()? {
         let mut wanted = true;
         for filter in &args.filter {
             wanted &= takes(&volume, filter)?;
@@ -248,16 +315,17 @@ fn row(volume: &Volume, format: &Format) -> Answer<Value> {
         "Mountpoint": volume.mountpoint,
         "CreatedAt": volume.created_at,
         "CreatedSince": time::ago(&volume.created_at),
+        "Snapshot": if volume.snapshot { "yes" } else { "no" },
         "Labels": shown(&labels.join(",")),
         "Domains": volume.used_by.len().to_string(),
     }))
 }
 
-fn inspect(place: &Place, args: &InspectArgs) -> Outcome {
+fn inspect(backend: &Backend, args: &InspectArgs) -> Outcome {
     let format = Format::new(false, args.format.as_deref())?;
     let mut found = Vec::new();
     let code = each(&args.names, |name| {
-        found.push(serde_json::to_value(place.get_one(name)?)?);
+        found.push(serde_json::to_value(backend.get_one(name)?)?);
         Ok(())
     })?;
     match format {
@@ -267,7 +335,7 @@ fn inspect(place: &Place, args: &InspectArgs) -> Outcome {
     Ok(code)
 }
 
-fn prune(place: &Place, args: &PruneArgs) -> Answer<()> {
+fn prune(backend: &Backend, args: &PruneArgs) -> Answer<()> {
     let mut labels = Vec::new();
     for filter in &args.filter {
         let label = filter.strip_prefix("label=");
@@ -278,7 +346,7 @@ fn prune(place: &Place, args: &PruneArgs) -> Answer<()> {
     if !args.force && !out::confirmed(&format!("This removes {what} that no domain has."))? {
         return Ok(());
     }
-    for name in place.prune(&VolumePruneOptions { all: args.all, label })? {
+    for name in backend.prune(&VolumePruneOptions { all: args.all, label })? {
         say!("{name}")?;
     }
     Ok(())

@@ -3,21 +3,15 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Verbs of Docker that are not ours.
-const VERBS: [(&str, &str); 21] = [
+const VERBS: [(&str, &str); 18] = [
     (
         "build",
         "`doppel image build` makes an image of Debian packages; push one that another tool built, or `doppel image import` it",
     ),
     ("buildx", "push an image that another tool built, or `doppel image import` it"),
-    (
-        "commit",
-        "`doppel cp DOMAIN:/ - | doppel image import - NAME` makes an image of a domain's files; `doppel freeze` keeps its memory too",
-    ),
     ("compose", "there is no compose; domains of one `--network NAME` find each other by their names"),
     ("container", "leave it out: `doppel ps`, `doppel rm` ..."),
     ("context", "DOPPEL_HOST names the supervisor"),
-    ("diff", "there is no list of what a domain changed"),
-    ("export", "`doppel cp DOMAIN:/ -` writes a domain's files as a tar archive"),
     ("history", "`doppel image inspect` shows what is known of an image"),
     ("import", "`doppel image import`"),
     ("list", "`doppel ps` lists domains, `doppel images` images"),
@@ -107,7 +101,7 @@ mod tests {
     #[test]
     fn tips_lead_somewhere() {
         for (line, has) in [
-            ("doppel commit a b", "doppel image import"),
+            ("doppel import a", "doppel image import"),
             ("doppel login", "config.json"),
             ("doppel network ls", "--network NAME"),
             ("doppel ps -h", "--help is help"),

@@ -7,13 +7,14 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use doppel_abi_machine::frozen::OWN_LAYER;
 use doppel_abi_machine::{event, fd};
 
 use crate::freeze::frozen::{FreezeReport, image_digest};
 use crate::freeze::shadow;
 use crate::freeze::share::Member;
 use crate::io::ring::{post, registers};
-use crate::launch::config::no_freeze;
+use crate::launch::config::{no_freeze, no_hibernation};
 use crate::lock::lock;
 use crate::run::state::{Core, Stopped, ended};
 use crate::{Error, Kind};
@@ -61,6 +62,11 @@ impl doppel_freezer::Standing for Frozen<'_> {
     }
 }
 
+/// What tells the layer in this directory as it is now, if there is one.
+fn state_of(layer: Option<&Path>) -> Result<u32, Error> {
+    layer.map_or(Ok(0), doppel_layers::state).map_err(|e| Error::State(e.to_string()))
+}
+
 impl Core {
     /// Stops the domain, writes its memory to the frozen image `to`, and lets it go on, or ends it if `stop`.
     pub fn freeze(&self, to: &Path, stop: bool) -> Result<FreezeReport, Error> {
@@ -77,8 +83,13 @@ impl Core {
                 self.label()
             )));
         }
-        if !self.born.volumes.is_empty() {
-            return Err(no_freeze(&self.born.volumes));
+        let files = lock(&self.files).clone();
+        if !files.volumes.is_empty() {
+            return Err(no_freeze(&files.volumes));
+        }
+        // Who runs it alone has no place to note whose memory it is.
+        if stop && files.layer.is_some() && self.record.is_none() {
+            return Err(no_hibernation());
         }
         if to.exists() && !(stop && self.woke_from(to)) {
             return Err(Error::Config(format!("{} exists; remove it or choose another name", to.display())));
@@ -88,13 +99,18 @@ impl Core {
         let (arena, pagefile) = (self.reopen(fd::ARENA)?, self.reopen(fd::PAGEFILE)?);
         let hostname = lock(&self.hostname).clone();
         doppel_freezer::prepare()?;
+        let own = stop && doppel_freezer::is_of_sleeper(to);
+        let beside = doppel_freezer::FrozenImage::layers_beside(to);
+        let stays = files.layer.as_deref().filter(|dir| own || doppel_layers::can_share(dir, &beside));
         let share = lock(&self.share);
-        let standing = self.stop()?;
+        let standing = self.stop_with_files(stays.is_some())?;
         if self.asleep.load(Ordering::SeqCst) {
             return Err(ended());
         }
         let stopped = begun.elapsed();
         let map = &self.map;
+        let layer = state_of(files.layer.as_deref().filter(|_| stop))?;
+        let layers = self.keep_files(stays, own, &beside)?;
         let subject = doppel_freezer::Subject {
             pid: self.child.pid,
             arena: arena.as_fd(),
@@ -114,12 +130,18 @@ impl Core {
             boot_flags: born.boot_flags,
             winsize: registers(map).winsize.load(Ordering::Relaxed),
             owner: born.owner,
+            layer,
+            layers,
         };
         let mut frozen = Frozen { standing: Some(standing), stop, ask, shadows: None };
         let report = doppel_freezer::freeze(&subject, to, &mut frozen);
         let report = report.map_err(|error| {
             let ended_meanwhile = frozen.shadows.as_ref().is_some_and(shadow::Shadows::any_gone);
             frozen.thaw(false);
+            if layers > 0 {
+                // Nobody refers to it; the next image of that name replaces it.
+                let _ = std::fs::remove_dir_all(&beside);
+            }
             if ended_meanwhile { ended() } else { error.into() }
         })?;
         if stop {
@@ -131,6 +153,28 @@ impl Core {
             }
         }
         Ok(FreezeReport::new(begun, stopped, &report))
+    }
+
+    /// Stops the domain to freeze it; files may stay in its layer if that can be kept.
+    fn stop_with_files(&self, can_be_kept: bool) -> Result<Stopped<'_>, Error> {
+        let may_stay = &registers(&self.map).layer_stays;
+        may_stay.store(can_be_kept.into(), Ordering::SeqCst);
+        let standing = self.stop();
+        // Who stops it for something else needs nothing of this.
+        may_stay.store(0, Ordering::SeqCst);
+        standing
+    }
+
+    /// Keeps what of the domain's files is in the layer in this directory alone, for its clones, or for itself if the layer is to be its
+    /// `own`: `Header::layers` of the frozen image.
+    fn keep_files(&self, layer: Option<&Path>, own: bool, beside: &Path) -> Result<u8, Error> {
+        match (layer, registers(&self.map).layer_end.load(Ordering::SeqCst)) {
+            (None, _) | (_, 0) => Ok(0),
+            _ if own => Ok(OWN_LAYER),
+            (Some(dir), end) => {
+                doppel_layers::share(dir, end, beside).map_err(|e| Error::State(e.to_string()))
+            }
+        }
     }
 
     /// A memory file of the domain.

@@ -1,8 +1,7 @@
 //! Freezing a running domain, and what a new one can go on from.
 
-use std::ffi::OsString;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use doppel_freezer::FrozenImage;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{Error, Resources, Sharing};
+use crate::Error;
 
 /// What a domain starts from instead of a boot.
 #[derive(Clone, Debug)]
@@ -32,6 +31,31 @@ impl Resume {
         self.image.header().generation + u64::from(!self.wake)
     }
 
+    /// Refuses files that are not those which this memory goes with.
+    pub(crate) fn check_layer(&self, dir: Option<&Path>) -> Result<(), Error> {
+        if !self.wake {
+            let wanted = self.image.layers()?.is_some();
+            return match (wanted, dir.is_some()) {
+                (true, false) => Err(Error::Unsupported(
+                    "the frozen image has files in a layer, for which its clones need layers of their own"
+                        .into(),
+                )),
+                (false, true) => Err(Error::Config("the frozen image has all files in memory".into())),
+                _ => Ok(()),
+            };
+        }
+        let there = dir.map(doppel_layers::state).transpose().map_err(|e| Error::State(e.to_string()))?;
+        match (self.image.header().layer, there.unwrap_or(0)) {
+            (then, now) if then == now => Ok(()),
+            (0, _) => Err(Error::Config("it was hibernated without a layer".into())),
+            (_, 0) => Err(Error::Config("it was hibernated with a layer, which it is not given".into())),
+            _ => Err(Error::State(
+                "its files are newer than its memory, which cannot go on with them; start it, and it begins with its files"
+                    .into(),
+            )),
+        }
+    }
+
     /// [`resume_flags`] of a domain that is to hold, or not.
     pub(crate) fn held(hold: bool) -> u32 {
         if hold { resume_flags::HOLD } else { 0 }
@@ -42,43 +66,6 @@ impl Resume {
         let wake = if self.wake { resume_flags::WAKE } else { 0 };
         wake | Self::held(self.hold)
     }
-}
-
-/// What a caller asks of a clone; everything else is as it was frozen.
-#[derive(Clone, Debug, Default)]
-pub struct CloneConfig {
-    /// Name, unique among running domains; none makes one of its id.
-    pub name: Option<String>,
-    /// Host name; empty means the domain's name.
-    pub hostname: OsString,
-    /// Lines of `/sys/doppel/args`.
-    pub args: Vec<OsString>,
-    /// A program to start beside what was frozen, with whose end the clone ends; empty for none.
-    pub command: Vec<OsString>,
-    /// Its environment.
-    pub env: Vec<OsString>,
-    /// Connect standard input.
-    pub stdin: bool,
-    /// Keep its output for the caller.
-    pub capture: bool,
-    /// See [`crate::DomainConfig::outlives_parent`].
-    pub outlives_parent: bool,
-    /// See [`crate::DomainConfig::keep`].
-    pub keep: Option<crate::Keep>,
-    /// Directory in which the guest kernel is kept.
-    pub store: Option<PathBuf>,
-    /// Guest kernel to use instead of the embedded one.
-    pub kernel: Option<PathBuf>,
-    /// Limits, weights and reservations; without `memory_bytes` it has the frozen limit.
-    pub resources: Resources,
-    /// See [`crate::DomainConfig::account`].
-    pub account: bool,
-    /// Where it may freeze itself again.
-    pub freeze_to: Option<PathBuf>,
-    /// Share pages that became equal with the other clones that have this.
-    pub share: Option<Arc<Sharing>>,
-    /// Its network; what was frozen had another one, or none.
-    pub network: Option<crate::NetworkLink>,
 }
 
 /// What a freeze cost.

@@ -10,11 +10,11 @@ use crate::Error;
 use crate::lock::lock;
 
 /// An image, locked while it is opened.
-type Place = Arc<Mutex<Weak<FrozenImage>>>;
+type CacheEntry = Arc<Mutex<Weak<FrozenImage>>>;
 
 /// Those of a process, by file. Lock order: the table, then a place; while one is opened only its own.
 #[derive(Clone, Debug, Default)]
-pub struct Images(Arc<Mutex<HashMap<PathBuf, Place>>>);
+pub struct Images(Arc<Mutex<HashMap<PathBuf, CacheEntry>>>);
 
 impl Images {
     /// The image in this file; opening it takes as long as it is large, and others of it wait.

@@ -35,12 +35,12 @@ impl From<Broken> for Stop {
 
 /// Where ring `index` lies in the control area.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RingOffsets {
     header: usize,
     data: usize,
 }
 
-impl Place {
+impl RingOffsets {
     /// Ring `index` of the console.
     fn of(index: usize) -> Self {
         let index = index as u64;
@@ -77,7 +77,7 @@ impl Place {
 /// A ring the domain writes and the host reads.
 #[derive(Debug)]
 pub(crate) struct OutputRing {
-    place: Place,
+    offsets: RingOffsets,
     tail: u32,
     /// What the domain knows of that: those before it are gone for good.
     told: u32,
@@ -85,18 +85,18 @@ pub(crate) struct OutputRing {
 
 impl OutputRing {
     pub fn new(index: usize) -> Self {
-        Self { place: Place::of(index), tail: 0, told: 0 }
+        Self { offsets: RingOffsets::of(index), tail: 0, told: 0 }
     }
 
     /// Ring `index` of a session that begins.
     pub fn session(slot: usize, index: usize) -> Self {
-        Self { place: Place::session(slot, index), tail: 0, told: 0 }
+        Self { offsets: RingOffsets::session(slot, index), tail: 0, told: 0 }
     }
 
     /// Goes on where another process has stopped: at what it said it had taken, or, if that is what it could not say any
     /// more, up to `taken`.
     pub fn resume(&mut self, map: &SharedMap, taken: Option<u32>) {
-        let header = self.place.header(map);
+        let header = self.offsets.header(map);
         self.tail = header.tail.load(Ordering::Acquire);
         // An index that is no further than what waits.
         let waiting = header.head.load(Ordering::Acquire).wrapping_sub(self.tail);
@@ -116,7 +116,7 @@ impl OutputRing {
 
     /// Bytes waiting.
     pub fn available(&self, map: &SharedMap) -> Result<u32, Broken> {
-        let head = self.place.header(map).head.load(Ordering::Acquire);
+        let head = self.offsets.header(map).head.load(Ordering::Acquire);
         let fill = head.wrapping_sub(self.tail);
         if fill > RING_BYTES { Err(Broken) } else { Ok(fill) }
     }
@@ -124,7 +124,7 @@ impl OutputRing {
     /// Copies waiting bytes to `buf`, without taking them; returns how many.
     pub fn peek(&self, map: &SharedMap, buf: &mut [u8]) -> Result<usize, Broken> {
         let most = u32::try_from(buf.len()).unwrap_or(u32::MAX);
-        let (offset, len) = self.place.run(self.tail, self.available(map)?.min(most));
+        let (offset, len) = self.offsets.run(self.tail, self.available(map)?.min(most));
         map.read(offset, &mut buf[..len]);
         Ok(len)
     }
@@ -148,7 +148,7 @@ impl OutputRing {
             return false;
         }
         self.told = at;
-        self.place.header(map).tail.store(at, Ordering::Release);
+        self.offsets.header(map).tail.store(at, Ordering::Release);
         true
     }
 
@@ -171,19 +171,19 @@ impl OutputRing {
 
     /// Says that nobody will read any more.
     pub fn hang_up(&self, map: &SharedMap) {
-        self.place.header(map).hung_up.store(1, Ordering::Release);
+        self.offsets.header(map).hung_up.store(1, Ordering::Release);
     }
 
     /// Whether the domain waits for room; asking takes the request.
     pub fn take_producer_waits(&self, map: &SharedMap) -> bool {
         fence(Ordering::SeqCst);
-        let word = &self.place.header(map).producer_waits;
+        let word = &self.offsets.header(map).producer_waits;
         word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0
     }
 
     /// Asks for the doorbell on the next byte; false if there are bytes already.
     pub fn sleep(&self, map: &SharedMap) -> Result<bool, Broken> {
-        self.place.header(map).consumer_waits.store(1, Ordering::Relaxed);
+        self.offsets.header(map).consumer_waits.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         Ok(self.available(map)? == 0)
     }
@@ -192,23 +192,23 @@ impl OutputRing {
 /// A ring the host writes and the domain reads.
 #[derive(Debug)]
 pub(crate) struct InputRing {
-    place: Place,
+    offsets: RingOffsets,
     head: u32,
 }
 
 impl InputRing {
     pub fn new(index: usize) -> Self {
-        Self { place: Place::of(index), head: 0 }
+        Self { offsets: RingOffsets::of(index), head: 0 }
     }
 
     /// Ring `index` of a session that begins.
     pub fn session(slot: usize, index: usize) -> Self {
-        Self { place: Place::session(slot, index), head: 0 }
+        Self { offsets: RingOffsets::session(slot, index), head: 0 }
     }
 
     /// Goes on where another process has stopped.
     pub fn resume(&mut self, map: &SharedMap) {
-        self.head = self.place.header(map).head.load(Ordering::Acquire);
+        self.head = self.offsets.header(map).head.load(Ordering::Acquire);
     }
 
     /// Bytes written so far, modulo 2^32.
@@ -218,11 +218,11 @@ impl InputRing {
 
     /// Whether nothing more will come.
     pub fn is_closed(&self, map: &SharedMap) -> bool {
-        self.place.header(map).closed.load(Ordering::Acquire) != 0
+        self.offsets.header(map).closed.load(Ordering::Acquire) != 0
     }
 
     fn room(&self, map: &SharedMap) -> Result<u32, Broken> {
-        let tail = self.place.header(map).tail.load(Ordering::Acquire);
+        let tail = self.offsets.header(map).tail.load(Ordering::Acquire);
         let fill = self.head.wrapping_sub(tail);
         if fill > RING_BYTES { Err(Broken) } else { Ok(RING_BYTES - fill) }
     }
@@ -232,18 +232,18 @@ impl InputRing {
         if self.room(map)? > 0 {
             return Ok(true);
         }
-        self.place.header(map).producer_waits.store(1, Ordering::Relaxed);
+        self.offsets.header(map).producer_waits.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         Ok(self.room(map)? > 0)
     }
 
     /// Fills from `fd`; `Ok(0)` with room left means end of file.
     pub fn fill_from(&mut self, map: &SharedMap, fd: BorrowedFd<'_>) -> Result<u32, Stop> {
-        let (offset, len) = self.place.run(self.head, self.room(map)?);
+        let (offset, len) = self.offsets.run(self.head, self.room(map)?);
         let done = map.read_from(fd, offset, len).map_err(Stop::Io)?;
         let done = u32::try_from(done).expect("at most a ring");
         self.head = self.head.wrapping_add(done);
-        self.place.header(map).head.store(self.head, Ordering::Release);
+        self.offsets.header(map).head.store(self.head, Ordering::Release);
         Ok(done)
     }
 
@@ -253,14 +253,14 @@ impl InputRing {
         // At most twice: up to the end of the ring, and from its start.
         while done < bytes.len() {
             let most = u32::try_from(bytes.len() - done).unwrap_or(u32::MAX);
-            let (offset, len) = self.place.run(self.head, self.room(map)?.min(most));
+            let (offset, len) = self.offsets.run(self.head, self.room(map)?.min(most));
             if len == 0 {
                 break;
             }
             map.write(offset, &bytes[done..done + len]);
             done += len;
             self.head = self.head.wrapping_add(u32::try_from(len).expect("at most a ring"));
-            self.place.header(map).head.store(self.head, Ordering::Release);
+            self.offsets.header(map).head.store(self.head, Ordering::Release);
         }
         Ok(done)
     }
@@ -285,13 +285,13 @@ impl InputRing {
 
     /// Says that nothing more will come.
     pub fn close(&self, map: &SharedMap) {
-        self.place.header(map).closed.store(1, Ordering::Release);
+        self.offsets.header(map).closed.store(1, Ordering::Release);
     }
 
     /// Whether the domain sleeps for input; asking takes the request.
     pub fn take_consumer_waits(&self, map: &SharedMap) -> bool {
         fence(Ordering::SeqCst);
-        let word = &self.place.header(map).consumer_waits;
+        let word = &self.offsets.header(map).consumer_waits;
         word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0
     }
 }

@@ -6,59 +6,43 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use doppel_spec::{Kind, LEAST_MEMORY, MOST_CPUS, Resources, UNBOUNDED};
+use doppel_spec::{CreateDomain, DebugLevel, Kind, LEAST_MEMORY, MOST_CPUS, Program, UNBOUNDED};
 use serde_json::Value;
 
-use crate::Error;
+use crate::run::state::HostFiles;
+use crate::{Error, Sharing};
 
 /// What to run, on what, within which limits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DomainConfig {
-    /// What its programs run on.
-    pub kind: Kind,
-    /// Root image: an EROFS file.
+    /// What was asked for. Of its options count those that need no looking up: `kind`, `name` (unique among running domains; none
+    /// makes one of its id), `hostname` (none is the domain's name), `tty`, `stdin`, `no_patch`, `events`, `files` and
+    /// `resources`. What follows from the others is below.
+    ///
+    /// Without `cpus` it has as many vCPUs as the host has CPUs, without `memory_bytes` the limit of all domains
+    /// ([`crate::Defaults::memory`]), or in a clone the frozen limit. Whether what is set aside is there, and the balloon's target
+    /// once it runs, are the caller's business.
+    pub spec: CreateDomain,
+    /// The program. In a clone it is started beside what was frozen, and the clone ends with it; an empty `argv` for none.
+    pub program: Program,
+    /// Root image: an EROFS file. A clone has that of the domain that was frozen.
     pub image: PathBuf,
     /// Guest kernel to use instead of the embedded one (for work on the kernel itself).
     pub kernel: Option<PathBuf>,
     /// Directory in which to keep the guest kernel, for all domains to share its pages.
     pub store: Option<PathBuf>,
-    /// The program and its arguments.
-    pub argv: Vec<OsString>,
-    /// Its environment, `NAME=value` each.
-    pub env: Vec<OsString>,
     /// Lines of `/sys/doppel/args`, in a clone.
     pub clone_args: Vec<OsString>,
-    /// Its working directory.
-    pub cwd: OsString,
-    /// Its user id inside the domain.
-    pub uid: u32,
-    /// Its group id inside the domain.
-    pub gid: u32,
-    /// Its supplementary groups inside the domain.
-    pub groups: Vec<u32>,
-    /// Name of the domain, unique among those running; also its host name if none is given.
-    pub name: Option<String>,
-    /// Host name; empty means the domain's name.
-    pub hostname: OsString,
-    /// Limits, weights and reservations. Without `cpus` it has as many vCPUs as the host has CPUs, without `memory_bytes` the
-    /// limit of all domains ([`crate::Defaults::memory`]). Whether what is set aside is there, and the balloon's target once
-    /// it runs, are the caller's business.
-    pub resources: Resources,
     /// Count CPU time and block I/O, which on control groups v1 takes groups in further hierarchies.
     pub account: bool,
-    /// Give the program a terminal.
-    pub tty: bool,
-    /// Connect standard input.
-    pub stdin: bool,
     /// Print system calls.
     pub trace: bool,
-    /// Leave the image's patched system calls unused.
-    pub no_patch: bool,
-    /// What is mounted before the program starts.
-    pub files: doppel_spec::Files,
-    /// Where on this host the binds and volumes of `files` are, in their order. A paene domain has these themselves; those of
+    /// Where on this host the binds and volumes of `spec.files` are, in their order. A paene domain has these itself; those of
     /// a para domain are the caller's to attach to a storage service, in this order, as `storage`.
     pub sources: Vec<PathBuf>,
+    /// Directory of the layer (`host/layers`) that keeps what it changes, if `files` says so. A paene domain has it itself; that of a
+    /// para domain is attached to the storage service behind its volumes.
+    pub layer: Option<PathBuf>,
     /// File of the frozen image to make when the program asks for it (`/sys/power/state`); none refuses.
     pub freeze_to: Option<PathBuf>,
     /// End the domain once it has frozen itself.
@@ -72,9 +56,12 @@ pub struct DomainConfig {
     pub keep: Option<crate::Keep>,
     /// Make everything ready and wait for [`crate::Fleet::go_as`] before the program runs.
     pub hold: bool,
-    /// Its network; none: only its own loopback.
+    /// Share pages that became equal with the other clones that have this.
+    pub share: Option<Arc<Sharing>>,
+    /// Its network; none: only its own loopback. What was frozen had another one, or none.
     pub network: Option<NetworkLink>,
-    /// Its channel to the storage service, if it has volumes.
+    /// Its channel to the storage service, if it has volumes, a layer or disks: attached in this order. One that is held may have one for
+    /// what it will become.
     pub storage: Option<StorageLink>,
 }
 
@@ -115,88 +102,89 @@ impl DomainConfig {
     /// Runs `argv` on `image` as root in `/`, with no environment, no limits and no input.
     #[must_use]
     pub fn new(image: PathBuf, argv: Vec<OsString>) -> Self {
-        Self {
-            kind: Kind::Para,
-            image,
-            kernel: None,
-            store: None,
-            argv,
-            env: Vec::new(),
-            clone_args: Vec::new(),
-            cwd: "/".into(),
-            uid: 0,
-            gid: 0,
-            groups: Vec::new(),
-            name: None,
-            hostname: OsString::new(),
-            resources: Resources::default(),
-            account: false,
-            tty: false,
-            stdin: false,
-            trace: false,
-            no_patch: false,
-            files: doppel_spec::Files::default(),
-            sources: Vec::new(),
-            freeze_to: None,
-            freeze_stop: false,
-            capture: false,
-            outlives_parent: false,
-            keep: None,
-            hold: false,
-            network: None,
-            storage: None,
-        }
+        Self { image, program: Program::new(argv), ..Self::default() }
     }
 
     /// Checks what can be checked before anything is made.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |text: String| Err(Error::Config(text));
-        if self.argv.is_empty() {
+        let CreateDomain { kind, name, hostname, files, resources, .. } = &self.spec;
+        if self.program.argv.is_empty() {
             return wrong("no command given; name one after the image, for example `-- /bin/sh`".into());
         }
-        if let Some(name) = &self.name
+        if let Some(name) = name
             && !is_name(name)
         {
             return wrong(format!(
                 "{name:?} is no name for a domain: use up to 63 letters, digits, '-', '_' and '.', the first a letter or digit"
             ));
         }
-        if self.hostname.len() > 64 {
+        if hostname.as_ref().is_some_and(|name| name.len() > 64) {
             return wrong("a host name has at most 64 bytes".into());
         }
-        if !self.cwd.as_encoded_bytes().starts_with(b"/") {
-            return wrong(format!("the working directory {:?} must be an absolute path", self.cwd));
+        let cwd = &self.program.cwd;
+        if !cwd.as_encoded_bytes().starts_with(b"/") {
+            return wrong(format!("the working directory {cwd:?} must be an absolute path"));
         }
-        if let Err((i, why)) = self.files.check() {
+        if let Err((i, why)) = files.check() {
             return wrong(format!("mount {i}: {why}"));
         }
+        if let Err((i, why)) = files.check_disks() {
+            return wrong(format!("disk {i}: {why}"));
+        }
         self.check_volumes()?;
-        if self.kind == Kind::Paene {
+        if *kind == Kind::Paene {
             self.check_paene()?;
-        } else if self.resources.disk_bytes.is_some() || self.resources.disk_inodes.is_some() {
+        } else if resources.disk_inodes.is_some() || resources.disk_bytes.is_some() && self.layer.is_none() {
             return wrong(
-                "limits on the disk are for paene domains; a para domain's files count as its memory".into(),
+                "limits on the disk are for paene domains, and of bytes for a para domain's layer; its other files count as its memory"
+                    .into(),
             );
         }
         self.check_limits()
     }
 
-    /// Refuses volumes that are nowhere, and what domains that have some cannot do.
+    /// Refuses volumes, layers and disks that are nowhere, and what domains that have some cannot do.
     fn check_volumes(&self) -> Result<(), Error> {
-        let count = self.files.volumes().count();
-        let attached = self.kind == Kind::Paene || self.storage.is_some() == (count > 0);
-        if count != self.sources.len() || !attached {
-            return Err(Error::Config("volumes are asked for, and none are attached".into()));
+        let count = self.spec.files.volumes().count();
+        let kept = self.layer.is_some();
+        let served = count > 0 || kept || !self.spec.files.disks.is_empty();
+        // One that is held has a channel for what it may become.
+        let attached = self.spec.kind == Kind::Paene || self.hold || self.storage.is_some() == served;
+        if count != self.sources.len() || kept != self.spec.files.is_kept() || !attached {
+            return Err(Error::Config(
+                "volumes, a layer or disks are asked for, and none are attached".into(),
+            ));
         }
-        if count > 0 && self.freeze_to.is_some() {
-            return Err(no_freeze(&self.volumes()));
+        let resources = &self.spec.resources;
+        let bounded = resources.disk_bytes.is_some() || resources.disk_inodes.is_some();
+        if kept && bounded && self.spec.kind == Kind::Paene {
+            let text = "a paene domain's limits on the disk are for files in memory; what it keeps has none";
+            return Err(Error::Config(text.into()));
         }
-        Ok(())
+        match self.freeze_to {
+            Some(_) if !self.volumes().is_empty() => Err(no_freeze(&self.volumes())),
+            Some(_) if kept && self.freeze_stop => Err(no_hibernation()),
+            _ => Ok(()),
+        }
     }
 
-    /// What of it is files of the host, as people name them.
-    pub(crate) fn volumes(&self) -> Vec<String> {
-        self.files.volumes().map(|v| v.source.clone().unwrap_or_else(|| v.target.clone())).collect()
+    /// Its volumes and disks, as people name them.
+    fn volumes(&self) -> Vec<String> {
+        let volumes = self.spec.files.volumes();
+        let volumes = volumes.map(|v| v.source.clone().unwrap_or_else(|| v.target.clone()));
+        volumes.chain(self.spec.files.disks.iter().map(|disk| format!("disk {}", disk.name))).collect()
+    }
+
+    /// Whether some of it is files of the host.
+    pub(crate) fn has_host_files(&self) -> bool {
+        let files = &self.spec.files;
+        self.layer.is_some() || files.volumes().next().is_some() || !files.disks.is_empty()
+    }
+
+    /// What of it is files of the host.
+    pub(crate) fn host_files(&self) -> HostFiles {
+        HostFiles { volumes: self.volumes(), layer: self.layer.clone() }
     }
 
     /// Refuses what only a guest kernel can do.
@@ -204,7 +192,9 @@ impl DomainConfig {
         let only_para = [
             (self.kernel.is_some(), "a guest kernel"),
             (self.trace, "--trace"),
+            (self.spec.events != DebugLevel::Off, "events of a guest kernel"),
             (self.freeze_to.is_some(), "freezing itself"),
+            (!self.spec.files.disks.is_empty(), "disks"),
         ];
         if let Some((_, what)) = only_para.iter().find(|(asked, _)| *asked) {
             return Err(Error::Unsupported(format!("a paene domain has not {what}")));
@@ -218,17 +208,17 @@ impl DomainConfig {
     /// Checks the limits alone.
     pub(crate) fn check_limits(&self) -> Result<(), Error> {
         let wrong = |text: String| Err(Error::Config(text));
-        if let Some(cpus) = self.resources.cpus
+        if let Some(cpus) = self.spec.resources.cpus
             && !(0.01..=MOST_CPUS).contains(&cpus)
         {
             return wrong(format!("{cpus} CPUs: between 0.01 and {MOST_CPUS} are possible"));
         }
-        check_memory(self.resources.memory_bytes)
+        check_memory(self.spec.resources.memory_bytes)
     }
 
     /// How many vCPUs a guest process may use.
     pub(crate) fn vcpus(&self) -> u32 {
-        match self.resources.cpus {
+        match self.spec.resources.cpus {
             // Bounded by `check`, and rounded up.
             Some(cpus) => cpus.ceil() as u32,
             None => rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count()).max(1),
@@ -239,9 +229,15 @@ impl DomainConfig {
 /// Why a domain with these volumes is not frozen.
 pub(crate) fn no_freeze(volumes: &[String]) -> Error {
     Error::Unsupported(format!(
-        "a domain with volumes cannot be frozen, cloned or hibernated yet: it has {}",
+        "a domain with volumes or disks cannot be frozen, cloned or hibernated yet: it has {}",
         volumes.join(", ")
     ))
+}
+
+/// Why a domain with a layer is not ended once it is frozen.
+pub(crate) fn no_hibernation() -> Error {
+    let text = "only the supervisor's domains can be hibernated with a layer; stop it, and start it again";
+    Error::Unsupported(text.into())
 }
 
 /// Checks a limit on memory, in bytes.
@@ -263,13 +259,11 @@ fn is_name(name: &str) -> bool {
 /// Fills in what follows from the domain's name: the host name and its environment variable.
 pub(crate) fn completed(config: &DomainConfig, label: String) -> DomainConfig {
     let mut config = config.clone();
-    if config.hostname.is_empty() {
-        config.hostname = label.into();
+    let hostname = config.spec.hostname.take().filter(|name| !name.is_empty()).unwrap_or(label);
+    let env = &mut config.program.env;
+    if !env.iter().any(|e| e.as_encoded_bytes().starts_with(b"HOSTNAME=")) {
+        env.push(format!("HOSTNAME={hostname}").into());
     }
-    if !config.env.iter().any(|e| e.as_encoded_bytes().starts_with(b"HOSTNAME=")) {
-        let mut variable = OsString::from("HOSTNAME=");
-        variable.push(&config.hostname);
-        config.env.push(variable);
-    }
+    config.spec.hostname = Some(hostname);
     config
 }

@@ -1,13 +1,11 @@
 //! The control area and the other memory a domain is born with.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 
-use doppel_abi_machine::{
-    BootArgs, START_MAGIC, StartInfo, VERSION, boot_flags, control, layout, resume_flags,
-};
+use doppel_abi_machine::events::Level;
+use doppel_abi_machine::{START_MAGIC, StartInfo, VERSION, boot_flags, control, layout, resume_flags};
+use doppel_spec::{Request, Unfit};
 use doppel_sys::shared::{self, SharedMap};
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -75,7 +73,7 @@ impl Memory {
             vcpus: facts.vcpus,
             domain_id: facts.domain_id,
             generation: facts.resume.map_or(0, Resume::generation),
-            memory_limit: config.resources.memory_bytes.unwrap_or(0),
+            memory_limit: config.spec.resources.memory_bytes.unwrap_or(0),
             arena_size,
             pagefile_size,
             image_size: facts.image_size,
@@ -83,7 +81,7 @@ impl Memory {
             boot_args_len: u32::try_from(boot_args.len()).expect("bounded by BOOT_ARGS_MAX"),
             seed,
             // What it cannot have is not there for it.
-            host_memory: bound_of(config.resources.memory_bytes)
+            host_memory: bound_of(config.spec.resources.memory_bytes)
                 .map_or_else(host_memory, |bound| bound.min(host_memory())),
             boot_realtime_ns: realtime_ns(),
             frozen_tables: header.map_or(0, |h| h.tables_len),
@@ -102,7 +100,7 @@ impl Memory {
         let vregs: &doppel_abi_machine::VirtualRegisters = map.get(shared::offset(control::VREGS));
         vregs.winsize.store(facts.winsize, std::sync::atomic::Ordering::Relaxed);
         vregs.memory_limit.store(info.memory_limit, std::sync::atomic::Ordering::Relaxed);
-        vregs.task_limit.store(config.resources.pids.unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
+        vregs.task_limit.store(config.spec.resources.pids.unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
         if let Some(resume) = facts.resume {
             let offset = resume.image.monotonic_offset()?;
             vregs.monotonic_offset.store(offset, std::sync::atomic::Ordering::Relaxed);
@@ -155,74 +153,41 @@ fn start_info_bytes(info: &StartInfo) -> Vec<u8> {
     out
 }
 
-/// [`BootArgs`] and its strings as bytes.
+/// Boot arguments as bytes.
 pub(crate) fn boot_args(config: &DomainConfig, winsize: u32) -> Result<Vec<u8>, Error> {
-    encode_args(config, flags(config), winsize, control::BOOT_ARGS_MAX)
+    let request = Request {
+        program: config.program.clone(),
+        clone_args: config.clone_args.clone(),
+        hostname: config.spec.hostname.clone().unwrap_or_default().into(),
+        flags: flags(config),
+        winsize,
+        mounts: mounts::encoded(config),
+    };
+    written(&request, control::BOOT_ARGS_MAX)
 }
 
-/// The same with these [`boot_flags`], in at most `room` bytes.
-pub(crate) fn encode_args(
-    config: &DomainConfig,
-    flags: u32,
-    winsize: u32,
-    room: u64,
-) -> Result<Vec<u8>, Error> {
-    let too_long = || too_long(room);
-    let count = |n: usize| u32::try_from(n).map_err(|_| too_long());
-    let header = [
-        count(config.argv.len())?,
-        count(config.env.len())?,
-        config.uid,
-        config.gid,
-        flags,
-        winsize,
-        count(config.clone_args.len())?,
-        count(config.groups.len())?,
-        count(config.files.mounts.len())?,
-        0,
-    ];
-    let mut out: Vec<u8> = header.iter().chain(&config.groups).flat_map(|word| word.to_le_bytes()).collect();
-    assert_eq!(
-        size_of_val(&header),
-        size_of::<BootArgs>(),
-        "BootArgs changed: see docs/machine-interface.md"
-    );
-    let last = [config.cwd.clone(), config.hostname.clone()];
-    let last = last.into_iter().chain(mounts::encoded(config)).collect::<Vec<OsString>>();
-    for text in config.argv.iter().chain(&config.env).chain(&config.clone_args).chain(&last) {
-        let bytes = text.as_bytes();
-        if bytes.contains(&0) {
-            return Err(Error::Config("an argument contains a NUL byte".into()));
-        }
-        out.extend(bytes);
-        out.push(0);
-    }
-    if out.len() as u64 > room {
-        return Err(too_long());
-    }
-    Ok(out)
+/// A request as bytes, of which there may be so many.
+pub(crate) fn written(request: &Request, room: u64) -> Result<Vec<u8>, Error> {
+    request.to_bytes(room).map_err(|unfit| match unfit {
+        Unfit::Nul => Error::Config("an argument contains a NUL byte".into()),
+        Unfit::TooLong => Error::Config(format!(
+            "the command and its environment are longer than {} KiB; pass long input on standard input or in files",
+            room >> 10
+        )),
+    })
 }
 
 /// [`boot_flags`] of a configuration, and of our environment.
 pub(crate) fn flags(config: &DomainConfig) -> u32 {
-    [
-        (config.tty, boot_flags::TTY),
-        (config.stdin, boot_flags::STDIN),
+    let switches = doppel_spec::flags(&[
+        (config.spec.tty, boot_flags::TTY),
+        (config.spec.stdin, boot_flags::STDIN),
         (config.trace, boot_flags::TRACE),
-        (config.no_patch, boot_flags::NO_PATCH),
-        (config.files.read_only, boot_flags::READ_ONLY),
+        (config.spec.no_patch, boot_flags::NO_PATCH),
+        (config.spec.files.read_only, boot_flags::READ_ONLY),
         (!doppel_service::may_poll(), boot_flags::NO_POLLING),
-    ]
-    .into_iter()
-    .filter(|(set, _)| *set)
-    .fold(0, |flags, (_, flag)| flags | flag)
-}
-
-fn too_long(room: u64) -> Error {
-    Error::Config(format!(
-        "the command and its environment are longer than {} KiB; pass long input on standard input or in files",
-        room >> 10
-    ))
+    ]);
+    switches | Level::from(config.spec.events).flags()
 }
 
 fn realtime_ns() -> u64 {

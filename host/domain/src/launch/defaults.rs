@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{LEAST_MEMORY, Speculation, UNBOUNDED};
+use crate::{LEAST_MEMORY, Resources, Speculation, UNBOUNDED};
 
 /// Its entries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,6 +15,9 @@ pub struct Defaults {
     /// Most memory of the host that one may have for which no limit is asked. Its programs may ask for more than that, as on
     /// a host; if they use more, it ends.
     pub memory: Bound,
+    /// What one may use that asks for nothing else: limits and weights as in a request. Whoever starts it fills them in.
+    #[serde(flatten)]
+    pub resources: Resources,
 }
 
 /// A bound on memory.
@@ -99,6 +102,17 @@ impl<'de> Deserialize<'de> for Bound {
 static CHOSEN: OnceLock<Defaults> = OnceLock::new();
 
 impl Defaults {
+    /// Refuses what cannot be the same for all domains.
+    ///
+    /// # Errors
+    /// Which entry, and why.
+    pub fn check(&self) -> Result<(), String> {
+        match self.resources.supervised() {
+            Some(field) => Err(format!("{field}: is of a single domain, and no default")),
+            None => Ok(()),
+        }
+    }
+
     /// Makes these count for all domains that this process starts. The first choice does.
     pub fn choose(&self) {
         CHOSEN.get_or_init(|| {

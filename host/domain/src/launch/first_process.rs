@@ -45,7 +45,7 @@ pub(super) struct FirstProcess<'a> {
 impl FirstProcess<'_> {
     /// Makes it.
     pub fn spawn(&self) -> Result<Child, Error> {
-        let paene = self.config.kind == Kind::Paene;
+        let paene = self.config.spec.kind == Kind::Paene;
         let birth = self
             .cgroup
             .map_or_else(|| Ok(cgroup::Birth::default()), |group| group.birth())
@@ -95,7 +95,7 @@ impl FirstProcess<'_> {
             RLIMIT_NOFILE if self.resume.is_some() => CLONE_DESCRIPTORS + u64::from(self.share.is_some()),
             _ => l.value,
         };
-        let para = self.config.kind == Kind::Para;
+        let para = self.config.spec.kind == Kind::Para;
         LIMITS.iter().filter(|_| para).map(|l| (l.resource, limit(l))).collect()
     }
 
@@ -126,10 +126,10 @@ impl FirstProcess<'_> {
 /// Arguments of the first process, which `ps` shows.
 fn arguments(config: &DomainConfig, label: &str, cgroup: Option<&Cgroup>) -> Result<Vec<CString>, Error> {
     let text = |text: String| CString::new(text).unwrap_or_default();
-    if config.kind == Kind::Para {
+    if config.spec.kind == Kind::Para {
         return Ok(vec![text(format!("doppel:{label}"))]);
     }
-    let Resources { disk_bytes, disk_inodes, .. } = config.resources;
+    let Resources { disk_bytes, disk_inodes, .. } = config.spec.resources;
     let number = |n: Option<u64>| text(n.unwrap_or(0).to_string());
     let mut all =
         vec![text(ATTENDANT.to_owned()), text(label.to_owned()), number(disk_bytes), number(disk_inodes)];

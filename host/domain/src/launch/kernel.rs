@@ -43,7 +43,7 @@ pub(crate) struct First {
 impl First {
     /// A guest kernel, or for a paene domain ourselves, as its attendant.
     pub fn of(config: &DomainConfig) -> Result<Self, Error> {
-        if config.kind == Kind::Paene {
+        if config.spec.kind == Kind::Paene {
             let exe = File::open("/proc/self/exe").map_err(Error::host("open this program"))?;
             return Ok(Self { digest: [0; 32], filter: Arc::new([]), executable: Arc::new(exe.into()) });
         }

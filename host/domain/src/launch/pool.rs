@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use doppel_freezer::FrozenImage;
 
-use crate::{CloneConfig, Event, Fleet, Key, Output, Resume, Start};
+use crate::{DomainConfig, Event, Fleet, Key, Output, Resume, Start};
 
 /// Held clones of one frozen image in a fleet, kept at a number.
 #[derive(Debug)]
 pub struct Pool {
     image: Arc<FrozenImage>,
-    config: CloneConfig,
+    config: DomainConfig,
     size: usize,
     made: u32,
     /// Not ready yet: their numbers.
@@ -27,7 +27,7 @@ pub struct Pool {
 impl Pool {
     /// A pool of `size` clones, none of them made yet; all like `config`, so without a name in it.
     #[must_use]
-    pub fn new(image: Arc<FrozenImage>, config: CloneConfig, size: usize) -> Self {
+    pub fn new(image: Arc<FrozenImage>, config: DomainConfig, size: usize) -> Self {
         Self { image, config, size, made: 0, coming: HashMap::new(), ready: BTreeMap::new() }
     }
 

@@ -1,17 +1,17 @@
 //! Starting a domain: memory, identity, control group, then its first process.
 
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use doppel_abi_machine::boot_flags;
+use doppel_spec::Files;
 use doppel_sys::signal::SignalFd;
 use rustix::event::EventfdFlags;
 
 use crate::Keep;
-use crate::freeze::frozen::{CloneConfig, Resume, image_digest};
+use crate::freeze::frozen::{Resume, image_digest};
 use crate::freeze::share::Member;
 use crate::io::console::Console;
 use crate::io::terminal::winsize;
@@ -26,7 +26,7 @@ use crate::registry::identity::Identity;
 use crate::registry::record::{self, Birth, Origin, Recorded};
 use crate::run::foreground::{FORWARDED, WINCH};
 use crate::run::state::{Born, Core, Guests};
-use crate::{Domain, DomainConfig, Error, NO_PIDS_LIMIT, Output, Resources, Sharing, StartTimes, UNBOUNDED};
+use crate::{Domain, DomainConfig, Error, Kind, NO_PIDS_LIMIT, Output, Resources, StartTimes, UNBOUNDED};
 
 impl Domain {
     /// Builds a domain and starts its guest kernel.
@@ -38,52 +38,36 @@ impl Domain {
     /// What was wrong; nothing is left behind.
     pub fn start(config: &DomainConfig, warn: &mut dyn FnMut(&str)) -> Result<Self, Error> {
         config.check()?;
-        Self::launch(config, None, None, warn)
+        Self::launch(config, None, warn)
     }
 
     /// Builds a domain that goes on from a frozen image, as a clone with a new identity or, if `resume` says so,
-    /// as the domain it was.
+    /// as the domain it was. Its image, terminal, files and the use of patched system calls are as they were frozen, whatever
+    /// `clone` says.
     ///
     /// # Errors
     /// What was wrong, for example that the image does not fit this host; nothing is left behind.
-    pub fn resume(resume: Resume, clone: &CloneConfig, warn: &mut dyn FnMut(&str)) -> Result<Self, Error> {
+    pub fn resume(resume: Resume, clone: &DomainConfig, warn: &mut dyn FnMut(&str)) -> Result<Self, Error> {
         let header = *resume.image.header();
-        let path = PathBuf::from(resume.image.image_path());
-        let tty = header.boot_flags & boot_flags::TTY != 0;
-        let frozen_limit = (header.memory_limit > 0).then_some(header.memory_limit);
-        let mut config = DomainConfig {
-            kernel: clone.kernel.clone(),
-            store: clone.store.clone(),
-            name: clone.name.clone(),
-            hostname: clone.hostname.clone(),
-            resources: Resources {
-                memory_bytes: clone.resources.memory_bytes.or(frozen_limit),
-                ..clone.resources.clone()
-            },
-            account: clone.account,
-            stdin: clone.stdin,
-            tty,
-            no_patch: header.boot_flags & boot_flags::NO_PATCH != 0,
-            freeze_to: clone.freeze_to.clone(),
-            capture: clone.capture,
-            outlives_parent: clone.outlives_parent,
-            keep: clone.keep.clone(),
-            env: clone.env.clone(),
-            clone_args: clone.args.clone(),
-            network: clone.network.clone(),
-            ..DomainConfig::new(path, clone.command.clone())
-        };
-        if resume.wake && config.hostname.is_empty() {
-            config.hostname = resume.image.hostname().into();
+        let mut config = clone.clone();
+        config.image = resume.image.root_image();
+        let spec = &mut config.spec;
+        (spec.kind, spec.files) = (Kind::Para, Files::default());
+        spec.tty = header.boot_flags & boot_flags::TTY != 0;
+        spec.no_patch = header.boot_flags & boot_flags::NO_PATCH != 0;
+        if header.memory_limit > 0 {
+            spec.resources.memory_bytes.get_or_insert(header.memory_limit);
+        }
+        if resume.wake && spec.hostname.as_ref().is_none_or(String::is_empty) {
+            spec.hostname = Some(resume.image.hostname().to_owned());
         }
         config.check_limits()?;
-        Self::launch(&config, Some(resume), clone.share.clone(), warn)
+        Self::launch(&config, Some(resume), warn)
     }
 
     fn launch(
         config: &DomainConfig,
         resume: Option<Resume>,
-        share: Option<Arc<Sharing>>,
         warn: &mut dyn FnMut(&str),
     ) -> Result<Self, Error> {
         let (begun, mut times) = (Instant::now(), StartTimes::default());
@@ -91,15 +75,16 @@ impl Domain {
         let (image, image_size) = open_image(&config.image)?;
         if let Some(resume) = &resume {
             resume.image.check_fit(&first.digest, &image_digest(&config.image)?)?;
+            resume.check_layer(config.layer.as_deref())?;
         }
-        let identity = Identity::claim(config.name.as_deref())?;
+        let identity = Identity::claim(config.spec.name.as_deref())?;
         let record = config.keep.as_ref().map(|keep| recorded(keep, &identity)).transpose()?;
         let config = &completed(config, identity.label());
         let facts = facts(config, &identity, image_size, resume.as_ref());
         let memory = Memory::new(config, &first.filter, &facts)?;
         times.memory = begun.elapsed();
         let output = if config.capture { Output::Kept } else { Output::Ours };
-        let console = Console::new(&memory.map, config.stdin, config.tty, output);
+        let console = Console::new(&memory.map, config.spec.stdin, config.spec.tty, output);
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(Error::os("make the doorbell"))?;
         let cgroup = make_cgroup(config, &identity, warn)?;
@@ -113,26 +98,28 @@ impl Domain {
             image: &image,
             doorbell: &doorbell,
             resume: resume.as_ref(),
-            share: share.as_deref(),
+            share: config.share.as_deref(),
             identity: &identity,
             cgroup: cgroup.as_ref(),
             tied: !config.outlives_parent && record.is_none(),
         };
         let child = process.spawn()?;
         times.process = begun.elapsed() - times.memory - times.group;
-        let (vcpus, hostname) = (facts.vcpus, config.hostname.to_string_lossy().into_owned());
+        let (vcpus, tty) = (facts.vcpus, config.spec.tty);
+        let hostname = config.spec.hostname.clone().unwrap_or_default();
         let born = born(config, first.digest, vcpus, resume);
         // The filter and the arguments are the domain's now; a process with many domains would keep them for nothing. It
         // is no matter if it does.
         let _ = memory.map.let_go();
         let core = Arc::new(Core {
-            share: Mutex::new(share.map(|s| Member::new(s, child.pid))),
+            share: Mutex::new(config.share.clone().map(|s| Member::new(s, child.pid))),
             child,
             map: memory.map,
             label: Mutex::new(identity.label()),
             id: identity.id.into(),
             born,
             hostname: Mutex::new(hostname),
+            files: Mutex::new(config.host_files()),
             stops: Mutex::new(()),
             asleep: AtomicBool::new(false),
             paused: AtomicBool::new(false),
@@ -148,8 +135,7 @@ impl Domain {
         {
             warn(&format!("this domain cannot be frozen from outside: {why}"));
         }
-        let domain =
-            Self { core, reaped: None, doorbell, cgroup, identity, console, signals, tty: config.tty, times };
+        let domain = Self { core, reaped: None, doorbell, cgroup, identity, console, signals, tty, times };
         // Dropped, and so ended, if that fails: it would be nobody's when this process dies.
         domain.record_birth(config.network.is_some())?;
         Ok(domain)
@@ -181,17 +167,17 @@ fn watch_signals() -> Result<SignalFd, Error> {
 
 fn born(config: &DomainConfig, kernel: [u8; 32], vcpus: u32, resume: Option<Resume>) -> Born {
     Born {
-        kind: config.kind,
+        kind: config.spec.kind,
         kernel,
         image: config.image.clone(),
         generation: resume.as_ref().map_or(0, Resume::generation),
         vcpus,
-        memory_limit: config.resources.memory_bytes.unwrap_or(0).into(),
+        memory_limit: config.spec.resources.memory_bytes.unwrap_or(0).into(),
         boot_flags: crate::launch::control::flags(config),
         owner: rustix::process::geteuid().as_raw(),
         freeze_to: config.freeze_to.clone(),
         freeze_stop: config.freeze_stop,
-        volumes: config.volumes(),
+        storage: config.storage.is_some(),
         resume,
     }
 }
@@ -200,7 +186,7 @@ impl Domain {
     /// Writes down what its successor needs, if there is to be one.
     fn record_birth(&self, network: bool) -> Result<(), Error> {
         let Some(record) = &self.core.record else { return Ok(()) };
-        let born = &self.core.born;
+        let (born, files) = (&self.core.born, lock(&self.core.files).clone());
         let process =
             record::Process::of(self.core.child.pid).map_err(Error::host("look at the domain's process"))?;
         let birth = Birth {
@@ -220,7 +206,9 @@ impl Domain {
                 wake: r.wake,
             }),
             network,
-            volumes: born.volumes.clone(),
+            volumes: files.volumes,
+            layer: files.layer.is_some(),
+            layer_dir: files.layer,
             group: self.cgroup.as_ref().and_then(|group| group.name()),
         };
         let hostname = lock(&self.core.hostname).clone();
@@ -244,8 +232,8 @@ fn make_cgroup(
     identity: &Identity,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Option<Cgroup>, Error> {
-    let asked = &config.resources;
-    let mut limits = Limits { account: config.account, ..limits(config.kind, config.vcpus(), asked) };
+    let asked = &config.spec.resources;
+    let mut limits = Limits { account: config.account, ..limits(config.spec.kind, config.vcpus(), asked) };
     if asked.memory_bytes.is_none() {
         limits.by_default = crate::launch::defaults::bound_of(None);
     }

@@ -83,6 +83,8 @@ pub(crate) struct Limits {
     pub pauses: bool,
     /// It is no domain, but serves some.
     pub service: bool,
+    /// A storage service keeps the limits of its block I/O too, where the host cannot.
+    pub served: bool,
 }
 
 impl Limits {
@@ -477,8 +479,12 @@ impl View {
                 }
             }
         }
-        resources.io_weight.map_or(Ok(()), |weight| self.weigh_io(weight))?;
-        resources.io_devices.iter().try_for_each(|device| self.limit_io(device))
+        let done = |done: io::Result<()>| match done {
+            Err(e) if e.kind() == io::ErrorKind::Unsupported && limits.served => Ok(()),
+            done => done,
+        };
+        done(resources.io_weight.map_or(Ok(()), |weight| self.weigh_io(weight)))?;
+        resources.io_devices.iter().try_for_each(|device| done(self.limit_io(device)))
     }
 
     /// Gives it such a weight in the division of CPU time.

@@ -21,7 +21,8 @@ pub(crate) fn limits(kind: Kind, vcpus: u32, asked: &Resources) -> cgroup::Limit
             _ => tasks.saturating_mul(vcpus).saturating_add(KERNEL_TASKS),
         });
     }
-    cgroup::Limits { memory, resources, pauses: kind == Kind::Paene, ..cgroup::Limits::default() }
+    let (pauses, served) = (kind == Kind::Paene, kind == Kind::Para);
+    cgroup::Limits { memory, resources, pauses, served, ..cgroup::Limits::default() }
 }
 
 /// Host tasks of a guest kernel besides its programs' vCPUs: PID 1's, and address spaces kept ready for exec.

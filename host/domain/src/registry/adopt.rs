@@ -30,7 +30,7 @@ use crate::registry::identity::Identity;
 use crate::registry::record::{self, Birth, Record, Recorded};
 use crate::run::key::Key;
 use crate::run::outcome;
-use crate::run::state::{Born, Core, Guests};
+use crate::run::state::{Born, Core, Guests, HostFiles};
 use crate::session::slots::Slots;
 use crate::{Domain, Error, Kind, Outcome, Output, Resources, StartTimes, Stream};
 
@@ -72,7 +72,7 @@ pub struct Adoption {
     pub output: Output,
     /// Its output of this stream was taken up to here, whatever the control area says.
     pub taken: Option<(Stream, u32)>,
-    /// As [`crate::DomainConfig::resources`].
+    /// Its limits, as in [`crate::DomainConfig::spec`].
     pub resources: Resources,
     /// As [`crate::DomainConfig::account`].
     pub account: bool,
@@ -188,8 +188,13 @@ impl Leftover {
                 owner: birth.owner,
                 freeze_to: birth.freeze_to,
                 freeze_stop: birth.freeze_stop,
-                volumes: birth.volumes,
+                storage: channels.storage.is_some(),
             },
+            files: Mutex::new(HostFiles {
+                volumes: birth.volumes,
+                // An older program did not write down where.
+                layer: birth.layer_dir.or_else(|| birth.layer.then(PathBuf::new)),
+            }),
             hostname: Mutex::new(record.hostname),
             share: Mutex::new(None),
             stops: Mutex::new(()),
@@ -265,7 +270,7 @@ fn memory(process: &OwnedFd, birth: &Birth) -> Result<Memory, Error> {
     let both = |there: bool, memory, doorbell| {
         there.then(|| Ok::<_, Error>((take(memory)?, take(doorbell)?))).transpose()
     };
-    let served = birth.kind == Kind::Para && !birth.volumes.is_empty();
+    let served = birth.kind == Kind::Para && (birth.layer || !birth.volumes.is_empty());
     let channels = Channels {
         network: both(birth.network, fd::NETWORK, fd::NETWORK_DOORBELL)?,
         storage: both(served, fd::STORAGE, fd::STORAGE_DOORBELL)?,

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ExecConfig;
 use crate::freeze::frozen::FreezeReport;
 use crate::freeze::share::DomainStats;
-use crate::session::config::ExecConfig;
 
 /// How long a connected peer may take to send its line.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);

@@ -49,6 +49,12 @@ pub(crate) struct Birth {
     /// What of it is files of the host; a para domain has a channel to a storage service for it.
     #[serde(default)]
     pub volumes: Vec<String>,
+    /// It has a layer that is kept.
+    #[serde(default)]
+    pub layer: bool,
+    /// Where.
+    #[serde(default)]
+    pub layer_dir: Option<PathBuf>,
     /// Name of its control group.
     pub group: Option<String>,
 }
@@ -210,6 +216,8 @@ mod tests {
             origin: None,
             network: false,
             volumes: Vec::new(),
+            layer: false,
+            layer_dir: None,
             group: None,
         }
     }

@@ -1,17 +1,18 @@
 //! A domain: looked after, killed, given up. `start.rs` starts it, `foreground.rs` waits for it.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use doppel_abi_machine::{CallCounts, control, event};
+use doppel_spec::DebugLevel;
 use doppel_sys::shared;
 use doppel_sys::signal::SignalFd;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
-use crate::freeze::frozen::{CloneConfig, FreezeReport};
+use crate::freeze::frozen::FreezeReport;
 use crate::io::console::{Console, End, Step};
 use crate::io::ring::{post, registers};
 use crate::launch::config::completed;
@@ -76,22 +77,11 @@ impl Domain {
         self.core.child.pidfd.try_clone()
     }
 
-    /// Lets a held clone go, with the arguments, command and host name of `wanted` (none: the domain's name).
-    pub(crate) fn release(&mut self, wanted: &CloneConfig) -> Result<(), Error> {
-        let config = DomainConfig {
-            env: wanted.env.clone(),
-            clone_args: wanted.args.clone(),
-            hostname: wanted.hostname.clone(),
-            ..DomainConfig::new(PathBuf::new(), wanted.command.clone())
-        };
-        self.go(&config)
-    }
-
-    /// Lets what is held go with the command, environment and so on of `config`.
-    fn go(&mut self, config: &DomainConfig) -> Result<(), Error> {
+    /// Lets what is held go with the command, environment and so on of `config`, and its host name (none: the domain's name).
+    pub(crate) fn go(&mut self, config: &DomainConfig) -> Result<(), Error> {
         let config = completed(config, self.identity.label());
         let bytes = boot_args(&config, 0)?;
-        *lock(&self.core.hostname) = config.hostname.to_string_lossy().into_owned();
+        *lock(&self.core.hostname) = config.spec.hostname.unwrap_or_default();
         let map = &self.core.map;
         map.write(shared::offset(control::BOOT_ARGS), &bytes);
         let len = u32::try_from(bytes.len()).expect("bounded by BOOT_ARGS_MAX");
@@ -104,33 +94,41 @@ impl Domain {
     /// the rest can be changed.
     pub(crate) fn suits(&self, wanted: &DomainConfig) -> bool {
         let born = &self.core.born;
-        let plain = !(wanted.tty || wanted.stdin || wanted.trace || wanted.no_patch);
+        let spec = &wanted.spec;
+        let plain = !(spec.tty || spec.stdin || wanted.trace || spec.no_patch);
         plain
-            && (born.kind, wanted.kind) == (Kind::Para, Kind::Para)
+            && spec.events == DebugLevel::Off
+            && (born.kind, spec.kind) == (Kind::Para, Kind::Para)
             && born.resume.is_none()
             && born.image == wanted.image
             && born.vcpus == wanted.vcpus()
             && self.core.record.is_some() == wanted.keep.is_some()
             && wanted.freeze_to.is_none()
             && wanted.network.is_none()
-            && wanted.storage.is_none()
+            && (born.storage || !wanted.has_host_files())
             // It has been told how much memory there is.
-            && wanted.resources.memory_bytes != Some(UNBOUNDED)
+            && spec.resources.memory_bytes != Some(UNBOUNDED)
     }
 
     /// Lets a domain go that boots and was held, as the one that is `wanted`.
     pub(crate) fn become_one(&mut self, wanted: &DomainConfig) -> Result<(), Error> {
         wanted.check()?;
-        self.identity.take_name(wanted.name.as_deref(), &self.core)?;
-        let hostname = completed(wanted, self.identity.label()).hostname.to_string_lossy().into_owned();
+        self.identity.take_name(wanted.spec.name.as_deref(), &self.core)?;
+        let hostname = completed(wanted, self.identity.label()).spec.hostname.unwrap_or_default();
         let note = wanted.keep.as_ref().and_then(|keep| keep.note.clone());
+        let files = wanted.host_files();
+        *lock(&self.core.files) = files.clone();
         self.core.note(|r| {
-            r.name.clone_from(&wanted.name);
+            r.name.clone_from(&wanted.spec.name);
             r.hostname = hostname;
             r.note = note;
+            if let Some(birth) = &mut r.birth {
+                (birth.volumes, birth.layer) = (files.volumes, files.layer.is_some());
+                birth.layer_dir = files.layer;
+            }
         })?;
         // The target is set once it runs.
-        let limits = Resources { memory_target_bytes: None, ..wanted.resources.clone() };
+        let limits = Resources { memory_target_bytes: None, ..wanted.spec.resources.clone() };
         if limits != Resources::default() {
             self.core.limit(&limits)?;
             self.limited(&limits);

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use doppel_freezer::FrozenStore;
 use rustix::event::{EventfdFlags, epoll};
 
-use crate::freeze::frozen::{CloneConfig, FreezeReport, Resume};
+use crate::freeze::frozen::{FreezeReport, Resume};
 use crate::freeze::sharer::Sharer;
 use crate::launch::start_threads;
 use crate::limits::cgroup::Usage;
@@ -48,7 +48,7 @@ pub enum Start {
     /// A program, as [`Domain::start`].
     Boot(Box<DomainConfig>),
     /// From a frozen image, as [`Domain::resume`].
-    Resume(Resume, Box<CloneConfig>),
+    Resume(Resume, Box<DomainConfig>),
     /// A clone of the frozen image in this file, which is opened in the background, once for all of them.
     Clone {
         /// The file.
@@ -58,11 +58,11 @@ pub enum Start {
         /// Those in use.
         images: Images,
         /// The rest.
-        config: Box<CloneConfig>,
+        config: Box<DomainConfig>,
     },
     /// The hibernated domain whose image has this name in the store of the configuration. Opening it takes a while, and
     /// is done in the background too; [`Domain::settle_wake`] is for when it runs.
-    Wake(String, Box<CloneConfig>),
+    Wake(String, Box<DomainConfig>),
 }
 
 /// What happened to a domain.
@@ -178,6 +178,7 @@ enum Done {
     Limited(Key, Result<Box<Resources>, Error>),
     Other(Event),
     Settled(Key, Result<(), Error>),
+    Killed,
 }
 
 /// Freezes that a domain's own programs ask for, one after the other.
@@ -484,7 +485,7 @@ impl Drop for Fleet {
     }
 }
 
-fn open_and_wake(name: &str, config: &CloneConfig, warn: &mut dyn FnMut(&str)) -> Result<Domain, Error> {
+fn open_and_wake(name: &str, config: &DomainConfig, warn: &mut dyn FnMut(&str)) -> Result<Domain, Error> {
     let Some(store) = &config.store else {
         return Err(Error::Misuse("a hibernated domain is woken from a store"));
     };

@@ -31,6 +31,8 @@ use crate::{DomainStats, Error, Kind, Resources};
 
 /// How long a domain may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// The same for one with a layer, which writes what it has changed first.
+const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A domain's processes and memory.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub(crate) struct Core {
     pub born: Born,
     /// Host name; a held clone gets it late.
     pub hostname: Mutex<String>,
+    /// What of it is files of the host; one that is held gets it late.
+    pub files: Mutex<HostFiles>,
     /// Its part in page sharing.
     pub share: Mutex<Option<Member>>,
     /// Held by who has the domain stand still.
@@ -103,8 +107,17 @@ pub(crate) struct Born {
     pub owner: u32,
     pub freeze_to: Option<PathBuf>,
     pub freeze_stop: bool,
-    /// What of it is files of the host.
+    /// It was given a channel to a storage service.
+    pub storage: bool,
+}
+
+/// What of a domain is files of the host.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostFiles {
+    /// Its volumes, as people name them.
     pub volumes: Vec<String>,
+    /// Directory of the layer that is kept.
+    pub layer: Option<PathBuf>,
 }
 
 /// The domain standing still; goes on when dropped, if it is to.
@@ -144,6 +157,21 @@ impl Core {
             self.thaw(turn);
         }
         Ok(())
+    }
+
+    /// Has it end by itself, which it does when it has written its layer; kills one that takes longer.
+    pub fn shut_down(&self, grace: Duration) {
+        post(&self.map, event::SHUTDOWN);
+        let over = || matches!(self.state(), state::EXITED | state::PANICKED) || self.is_dead();
+        if !self.look_until(grace, over) {
+            // One that is left alive is seen not to end.
+            let _ = self.kill();
+        }
+    }
+
+    /// Whether its guest kernel has something to write when the domain ends.
+    pub fn writes_at_its_end(&self) -> bool {
+        self.born.kind == Kind::Para && lock(&self.files).layer.is_some()
     }
 
     /// Writes something down for a successor.
@@ -219,7 +247,8 @@ impl Core {
                 || failed()
                 || (rounds.is_multiple_of(16) && self.is_dead())
         };
-        let done = self.look_until(STOP_PATIENCE, over);
+        let patience = if self.writes_at_its_end() { WRITE_PATIENCE } else { STOP_PATIENCE };
+        let done = self.look_until(patience, over);
         match self.state() {
             // From here on, dropping it lets the domain go on.
             state::FROZEN => Ok(Stopped { core: self, go_on: true, _turn: turn }),

@@ -18,11 +18,10 @@ use crate::io::forward::{Captured, Forwarders};
 use crate::io::ring::{Broken, InputRing, OutputRing, post, registers};
 use crate::lock::lock;
 use crate::run::state::Core;
-use crate::session::config::ExecConfig;
 use crate::session::config::size;
 use crate::session::slots::header;
 use crate::session::slots::offset;
-use crate::{Domain, Error, Output, Stream};
+use crate::{Domain, Error, ExecConfig, Output, Stream};
 
 /// Largest process number a domain can have.
 const PID_MAX: i32 = 1 << 22;
@@ -119,7 +118,7 @@ impl Session {
         bell: Option<Arc<OwnedFd>>,
         note: Option<&str>,
     ) -> Result<Self, Error> {
-        let request = config.encode()?;
+        let request = config::request(config)?;
         // As text that ends with a NUL.
         if note.is_some_and(|note| note.len() as u64 >= SESSION_NOTE_MAX || note.contains('\0')) {
             return Err(Error::Misuse("too long a note of a session"));
@@ -140,14 +139,14 @@ impl Session {
         h.request_len.store(u32::try_from(request.len()).expect("bounded above"), Ordering::Release);
         map.write(offset(slot, SESSION_REQUEST), &request);
         map.write(offset(slot, SESSION_NOTE), note.unwrap_or_default().as_bytes());
-        h.winsize.store(size(config.tty.unwrap_or_default()), Ordering::Relaxed);
+        h.winsize.store(config::winsize(config), Ordering::Relaxed);
         let rings = [(ring::STDOUT, Stream::Stdout), (ring::STDERR, Stream::Stderr)];
         let rings = rings.map(|(index, stream)| (OutputRing::session(slot, index), stream));
         let session = Self {
             core: core.clone(),
             slot,
             input: InputRing::session(slot, ring::STDIN),
-            input_open: config.stdin,
+            input_open: config.spec.stdin,
             input_full: false,
             forwarders: Forwarders::new(rings, output, false),
             pid: None,
@@ -156,7 +155,7 @@ impl Session {
             told: false,
             over: false,
         };
-        if !config.stdin && config.tty.is_none() {
+        if !config.spec.stdin && !config.spec.tty {
             session.input.close(map);
         }
         h.state.store(session_state::ASKED, Ordering::Release);

@@ -11,7 +11,6 @@ use doppel_abi_machine::ring;
 use doppel_abi_machine::session::{SESSION_NOTE, SESSION_NOTE_MAX, SESSIONS, session_state};
 use doppel_sys::shared::SharedMap;
 
-use super::config::ExecConfig;
 use super::slots::{Slots, header, offset, stride};
 use super::{Session, tell};
 use crate::io::forward::Forwarders;
@@ -20,7 +19,7 @@ use crate::lock::lock;
 use crate::run::fleet::{Fleet, SessionKey};
 use crate::run::key::Key;
 use crate::run::state::Core;
-use crate::{Error, Output, Stream};
+use crate::{Error, ExecConfig, Output, Stream};
 
 /// What was noted of a session. The domain can write it too: it is about that session only.
 fn note(map: &SharedMap, slot: usize) -> Option<String> {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
 use crate::session::SessionEnd;
-use crate::session::remote::{Remote, Said};
+use crate::session::remote::{Remote, SessionMessage};
 use crate::{Error, ExecConfig, Stream};
 
 /// Most bytes kept of what the command says on standard error.
@@ -27,7 +27,8 @@ impl Piped {
     /// # Errors
     /// If there is no such domain, or it refuses.
     pub fn builtin(name: &str, argv: &[OsString]) -> Result<Self, Error> {
-        let config = ExecConfig { builtin: true, stdin: true, ..ExecConfig::new(argv.to_vec()) };
+        let mut config = ExecConfig::new(argv.to_vec());
+        (config.builtin, config.spec.stdin) = (true, true);
         let remote = Remote::open(name, &config)?;
         Ok(Self { remote, out: Vec::new(), at: 0, words: Vec::new(), end: None })
     }
@@ -36,17 +37,17 @@ impl Piped {
     fn turn(&mut self) -> Result<(), Error> {
         self.remote.flush()?;
         match self.remote.hear()? {
-            Some(Said::Output(Stream::Stdout, bytes)) => {
+            Some(SessionMessage::Output(Stream::Stdout, bytes)) => {
                 self.out.drain(..self.at);
                 self.at = 0;
                 self.out.extend(bytes);
             }
-            Some(Said::Output(_, bytes)) => {
+            Some(SessionMessage::Output(_, bytes)) => {
                 let room = WORDS_MAX - self.words.len();
                 self.words.extend(&bytes[..bytes.len().min(room)]);
             }
-            Some(Said::End(end)) => self.end = Some(end),
-            Some(Said::Started(_) | Said::InputRoom) => {}
+            Some(SessionMessage::End(end)) => self.end = Some(end),
+            Some(SessionMessage::Started(_) | SessionMessage::InputRoom) => {}
             None => self.remote.wait()?,
         }
         Ok(())

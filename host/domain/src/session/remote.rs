@@ -23,7 +23,7 @@ const ENOUGH: usize = 256 << 10;
 
 /// What the other side says.
 #[derive(Debug)]
-pub enum Said {
+pub enum SessionMessage {
     /// The program runs, as this process of the domain.
     Started(i32),
     /// It printed something.
@@ -64,28 +64,30 @@ impl Remote {
     ///
     /// # Errors
     /// If the connection fails.
-    pub fn hear(&mut self) -> Result<Option<Said>, Error> {
+    pub fn hear(&mut self) -> Result<Option<SessionMessage>, Error> {
         let failed = || Error::host("talk about a session");
         loop {
             while let Some((kind, bytes)) = take(&mut self.incoming).map_err(failed())? {
                 let said = match (kind, bytes.as_slice()) {
-                    (frame::STDOUT, _) => Said::Output(Stream::Stdout, bytes),
-                    (frame::STDERR, _) => Said::Output(Stream::Stderr, bytes),
+                    (frame::STDOUT, _) => SessionMessage::Output(Stream::Stdout, bytes),
+                    (frame::STDERR, _) => SessionMessage::Output(Stream::Stderr, bytes),
                     (frame::TAKEN, &[a, b, c, d]) => {
                         let taken = u32::from_le_bytes([a, b, c, d]) as usize;
                         self.unanswered = self.unanswered.saturating_sub(taken);
-                        Said::InputRoom
+                        SessionMessage::InputRoom
                     }
-                    (frame::STARTED, &[a, b, c, d]) => Said::Started(i32::from_le_bytes([a, b, c, d])),
-                    (frame::EXITED, &[code]) => Said::End(SessionEnd::Exited(code)),
+                    (frame::STARTED, &[a, b, c, d]) => {
+                        SessionMessage::Started(i32::from_le_bytes([a, b, c, d]))
+                    }
+                    (frame::EXITED, &[code]) => SessionMessage::End(SessionEnd::Exited(code)),
                     (frame::FAILED, &[a, b, c, d]) => {
-                        Said::End(SessionEnd::Failed(i32::from_le_bytes([a, b, c, d])))
+                        SessionMessage::End(SessionEnd::Failed(i32::from_le_bytes([a, b, c, d])))
                     }
-                    (frame::GONE, _) => Said::End(SessionEnd::DomainEnded),
-                    (frame::BROKEN, _) => Said::End(SessionEnd::Broken),
+                    (frame::GONE, _) => SessionMessage::End(SessionEnd::DomainEnded),
+                    (frame::BROKEN, _) => SessionMessage::End(SessionEnd::Broken),
                     _ => continue,
                 };
-                self.over |= matches!(said, Said::End(_));
+                self.over |= matches!(said, SessionMessage::End(_));
                 return Ok(Some(said));
             }
             let before = self.incoming.len();
@@ -95,7 +97,7 @@ impl Remote {
             if !fill(&self.socket, &mut self.incoming).map_err(failed())? {
                 // The process that ran the domain is gone, and the domain with it.
                 self.over = true;
-                return Ok(Some(Said::End(SessionEnd::DomainEnded)));
+                return Ok(Some(SessionMessage::End(SessionEnd::DomainEnded)));
             }
             if self.incoming.len() == before {
                 return Ok(None);
@@ -207,7 +209,7 @@ pub fn attach(name: &str, config: &ExecConfig) -> Result<SessionEnd, Error> {
     let all = [&FORWARDED[..], &[WINCH]].concat();
     let signals = SignalFd::new(&all).map_err(Error::host("watch signals"))?;
     let remote = Remote::open(name, config)?;
-    let raw = if config.tty.is_some() && config.stdin {
+    let raw = if config.spec.tty && config.spec.stdin {
         RawMode::enter().map_err(Error::host("put the terminal into raw mode"))?
     } else {
         None
@@ -215,8 +217,8 @@ pub fn attach(name: &str, config: &ExecConfig) -> Result<SessionEnd, Error> {
     let mut attached = Attached {
         remote,
         signals,
-        tty: config.tty.is_some(),
-        input_open: config.stdin,
+        tty: config.spec.tty,
+        input_open: config.spec.stdin,
         queue: VecDeque::new(),
         queued: 0,
     };
@@ -242,12 +244,12 @@ impl Attached {
         loop {
             while end.is_none() && self.queued < ENOUGH {
                 match self.remote.hear()? {
-                    Some(Said::Output(stream, bytes)) => {
+                    Some(SessionMessage::Output(stream, bytes)) => {
                         self.queued += bytes.len();
                         self.queue.push_back((stream, bytes));
                     }
-                    Some(Said::End(how)) => end = Some(how),
-                    Some(Said::Started(_) | Said::InputRoom) => {}
+                    Some(SessionMessage::End(how)) => end = Some(how),
+                    Some(SessionMessage::Started(_) | SessionMessage::InputRoom) => {}
                     None => break,
                 }
             }

@@ -5,15 +5,14 @@ use doppel_abi_machine::session::{SESSION_RING_COUNT, SESSION_RINGS};
 use doppel_abi_machine::{RING_BYTES, RING_DATA, RING_STRIDE, RingHeader};
 
 use super::*;
-use crate::peer::Peer;
-use crate::session::config::ExecConfig;
+use crate::peer::{self, Peer};
 use crate::session::slots::Slots;
 use crate::session::slots::header;
 use crate::session::slots::offset;
 
 impl Peer {
     fn open(&self) -> Result<Session, Error> {
-        let config = ExecConfig { stdin: true, ..ExecConfig::new(vec!["x".into()]) };
+        let config = peer::exec();
         Session::open(&self.core, &config, Output::Kept, false)
     }
 }
@@ -149,7 +148,7 @@ fn a_successor_goes_on_with_what_was_not_safe() {
     let peer = Peer::new();
     let map = &peer.core.map;
     let to = To::default();
-    let config = ExecConfig { stdin: true, ..ExecConfig::new(vec!["x".into()]) };
+    let config = peer::exec();
     let mut session =
         Session::open_kept(&peer.core, &config, Output::To(Box::new(to.clone())), "mine").unwrap();
     assert_eq!(session.write_input(b"in"), 2);

@@ -8,14 +8,14 @@ use doppel_abi_machine::frozen::{
     ARENA, CHUNK, HEADER_SIZE, Header, MAGIC, PAGEFILE, SEGMENT_SIZE, Segment, VERSION,
 };
 use doppel_abi_machine::layout::{ARENA_MAX, PAGE, PAGEFILE_MAX, USER_START};
-use doppel_freezer::{FrozenImage, FrozenStore, Place, WorkingSet};
+use doppel_freezer::{FrozenImage, FrozenStore, Medium, WorkingSet};
 use rustix::fs::MemfdFlags;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 const PAGE_BYTES: usize = PAGE as usize;
 
 /// A store of frozen images in memory; the directory goes when it is dropped.
-pub struct Shelf {
+pub struct TempStore {
     root: tempfile::TempDir,
     store: FrozenStore,
 }
@@ -96,11 +96,11 @@ fn chunk_sum(chunk: &[u8]) -> u64 {
     hash.digest()
 }
 
-impl Shelf {
+impl TempStore {
     pub fn new() -> Self {
         let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         let store = FrozenStore::new(root.path());
-        store.vacant("i", Place::Disk).expect("an empty store");
+        store.vacant("i", Medium::Disk).expect("an empty store");
         Self { root, store }
     }
 
@@ -172,14 +172,14 @@ impl Shelf {
     fn exported(&self) {
         let mut out = Vec::new();
         let len = self.store.export("i", &mut out).expect("it is sound");
-        let image = self.store.import("j", Place::Disk, &mut &out[..]).expect("it was exported just now");
+        let image = self.store.import("j", Medium::Disk, &mut &out[..]).expect("it was exported just now");
         assert_eq!(image.header().file_len, len);
         drop(image);
         self.store.remove("j").expect("nobody uses it");
     }
 
     fn imported(&self, bytes: &[u8]) -> bool {
-        let taken = self.store.import("k", Place::Disk, &mut &bytes[..]).is_ok();
+        let taken = self.store.import("k", Medium::Disk, &mut &bytes[..]).is_ok();
         if taken {
             self.store.remove("k").expect("nobody uses it");
         }

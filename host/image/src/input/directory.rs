@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use doppel_abi_image as abi;
 use rustix::io::Errno;
 
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::tree::{self, Content, Data, Limits, Meta, Tree, split_xattr};
 use crate::{Error, Result};
 

@@ -20,8 +20,11 @@ fn words<T: for<'a> From<&'a str>>(text: &str) -> Vec<T> {
 fn commands() {
     let config = ImageConfig { entrypoint: words("/e --x"), cmd: words("a b"), ..ImageConfig::default() };
     let argv = |entrypoint: Option<&str>, command: &str| {
-        let wanted =
-            Wanted { entrypoint: entrypoint.map(Into::into), command: words(command), ..Wanted::default() };
+        let wanted = LaunchOptions {
+            entrypoint: entrypoint.map(Into::into),
+            command: words(command),
+            ..LaunchOptions::default()
+        };
         launch(&config, wanted, files).unwrap().argv.join(std::ffi::OsStr::new(" "))
     };
     assert_eq!(argv(None, ""), "/e --x a b");
@@ -29,7 +32,7 @@ fn commands() {
     assert_eq!(argv(Some("/f"), ""), "/f", "the image's command goes with its entry point");
     assert_eq!(argv(Some("/f"), "c d"), "/f c d");
     assert_eq!(argv(Some(""), "c d"), "c d");
-    let none = launch(&ImageConfig::default(), Wanted::default(), files).unwrap();
+    let none = launch(&ImageConfig::default(), LaunchOptions::default(), files).unwrap();
     assert_eq!((none.argv.len(), none.cwd.to_str().unwrap(), none.user.home.as_str()), (0, "/", "/root"));
 }
 
@@ -37,7 +40,7 @@ fn commands() {
 fn users() {
     let config = ImageConfig { user: "web".into(), working_dir: "/srv".into(), ..ImageConfig::default() };
     let who = |user: Option<&str>| {
-        let wanted = Wanted { user: user.map(Into::into), ..Wanted::default() };
+        let wanted = LaunchOptions { user: user.map(Into::into), ..LaunchOptions::default() };
         launch(&config, wanted, files).map(|l| (l.user.uid, l.user.gid, l.user.home))
     };
     assert_eq!(who(None), Ok((33, 34, "/var/www".into())));
@@ -48,15 +51,18 @@ fn users() {
     assert_eq!(who(Some("1000")), Ok((7, 8, "/n".into())), "a name goes before a number");
     assert_eq!(who(Some("root")), Ok((0, 0, "/root".into())));
     let groups = |user: &str| {
-        launch(&config, Wanted { user: Some(user.into()), ..Wanted::default() }, files).unwrap().user.groups
+        launch(&config, LaunchOptions { user: Some(user.into()), ..LaunchOptions::default() }, files)
+            .unwrap()
+            .user
+            .groups
     };
     assert_eq!((groups("web"), groups("33"), groups("web:")), (vec![50, 60], vec![50, 60], vec![50, 60]));
     assert_eq!((groups("web:staff"), groups("4242"), groups("root")), (vec![], vec![], vec![]));
     for bad in ["nobody", "web:nogroup", "odd", "-1", "4294967295"] {
         assert!(who(Some(bad)).is_err(), "{bad}");
     }
-    assert_eq!(launch(&config, Wanted::default(), files).unwrap().cwd, "/srv");
-    let wanted = Wanted { workdir: Some("/x".into()), ..Wanted::default() };
+    assert_eq!(launch(&config, LaunchOptions::default(), files).unwrap().cwd, "/srv");
+    let wanted = LaunchOptions { workdir: Some("/x".into()), ..LaunchOptions::default() };
     assert_eq!(launch(&config, wanted, files).unwrap().cwd, "/x");
 }
 

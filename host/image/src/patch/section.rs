@@ -7,7 +7,7 @@ use super::{FileReport, PAGE, PatchReport, SCANNER, TOP, check, scan};
 use crate::watcher::{Step, Watcher};
 
 /// A regular file of the image.
-pub(crate) struct Place {
+pub(crate) struct FileExtent {
     /// Its node.
     pub nid: u64,
     /// Where its data starts in the image.
@@ -22,7 +22,7 @@ pub(crate) struct Place {
 /// piece. `path` names a file for the report; `watcher` is told how far it is.
 pub(crate) fn write<E>(
     image: &[u8],
-    files: &[Place],
+    files: &[FileExtent],
     path: &dyn Fn(usize) -> String,
     watcher: &Watcher,
     mut put: impl FnMut(&[u8]) -> Result<(), E>,

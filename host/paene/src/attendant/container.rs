@@ -18,8 +18,9 @@ use crate::failure::{Failure, cannot};
 use crate::network::{Link, names};
 use crate::program::request::Request;
 use crate::program::streams::Theirs;
-use crate::program::talk::{self, Stage, Word};
+use crate::program::talk::{self, Message, Stage};
 use crate::program::{bundle, start};
+use crate::root::layer::{self, Layer};
 use crate::root::lower::Lower;
 use crate::root::owners::Owners;
 use crate::root::tree::{self, Quota};
@@ -72,17 +73,12 @@ pub(crate) fn make(
 ) -> Result<Container, Failure> {
     // Before they are out of sight.
     let volumes = volumes::open(request, owners)?;
+    let kept = Layer::open(request, owners, image)?;
     let groups = groups.iter().map(|dir| Group::open(dir)).collect::<Result<Vec<_>, _>>()?;
     tree::view()?;
     let volumes = volumes::place(volumes)?;
-    let rootfs = tree::make(image, quota)?;
-    // The program says if it is not there.
-    let _ = tree::make_directory(&rootfs, Path::new(&request.cwd), owners);
-    if let Some(link) = link {
-        let name = request.hostname.to_string_lossy();
-        names::write(&rootfs, owners, link.addresses, &name)
-            .map_err(cannot("write /etc/resolv.conf and /etc/hosts"))?;
-    }
+    let rootfs = tree::make(image, kept.as_ref(), quota, owners)?;
+    layer::as_root(kept.as_ref(), owners, || furnish(&rootfs, request, owners, link))??;
     let dir = Path::new(tree::RUN).join("bundle");
     bundle::write(&dir, &rootfs, request, owners, &volumes).map_err(cannot("describe the container"))?;
     let (report, theirs_report) = talk::pair().map_err(cannot("make a socket"))?;
@@ -114,6 +110,16 @@ pub(crate) fn make(
         _ => None,
     };
     Ok(Container { inner, pid, process, report, network })
+}
+
+/// Makes what a container finds in its root file system.
+fn furnish(rootfs: &Path, request: &Request, owners: Owners, link: Option<&Link>) -> Result<(), Failure> {
+    // The program says if it is not there.
+    let _ = tree::make_directory(rootfs, Path::new(&request.program.cwd), owners);
+    let Some(link) = link else { return Ok(()) };
+    let name = request.hostname.to_string_lossy();
+    names::write(rootfs, owners, link.addresses, &name)
+        .map_err(cannot("write /etc/resolv.conf and /etc/hosts"))
 }
 
 /// Switches on the loopback device of the container, and makes the other one, whose packets are returned.
@@ -157,11 +163,11 @@ impl Container {
             .start()
             .map_err(|error| format!("cannot start the container: {}", words(&error)))?;
         let mut started = Started::default();
-        while let Some(word) = Word::hear(&self.report).map_err(cannot("hear of the program"))? {
+        while let Some(word) = Message::hear(&self.report).map_err(cannot("hear of the program"))? {
             match word {
-                Word::Terminal(fd) => started.terminal = Some(fd),
-                Word::Failed(stage, errno) => started.failed = Some((stage, errno)),
-                Word::Process(_) | Word::Started | Word::Ended(_) => {}
+                Message::Terminal(fd) => started.terminal = Some(fd),
+                Message::Failed(stage, errno) => started.failed = Some((stage, errno)),
+                Message::Process(_) | Message::Started | Message::Ended(_) => {}
             }
         }
         Ok(started)

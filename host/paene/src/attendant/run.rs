@@ -28,7 +28,7 @@ use crate::attendant::session::Session;
 use crate::attendant::signals::signals;
 use crate::failure::{Failure, cannot};
 use crate::network::{Addresses, Link};
-use crate::program::request::Request;
+use crate::program::request;
 use crate::program::ring::Ring;
 use crate::program::start::set_size;
 use crate::program::streams::Streams;
@@ -114,7 +114,7 @@ fn attend(
     link: Option<&Link>,
 ) -> Result<i32, Failure> {
     let len = u32::from_le_bytes(start_info(&host.map, std::mem::offset_of!(StartInfo, boot_args_len)));
-    let request = Request::read(&host.map, offset(control::BOOT_ARGS), len, control::BOOT_ARGS_MAX)
+    let request = request::read(&host.map, offset(control::BOOT_ARGS), len, control::BOOT_ARGS_MAX)
         .ok_or("the boot arguments are none")?;
     let rings = [ring::STDIN, ring::STDOUT, ring::STDERR].map(Ring::console);
     let (mut streams, theirs) = Streams::new(rings, &request).map_err(cannot("make streams"))?;
@@ -138,11 +138,11 @@ fn attend(
         let why = doppel_abi_linux::errno::Errno(u16::try_from(errno).unwrap_or_default()).words();
         let what = match stage {
             Stage::Enter => format!("cannot start the program: {why}"),
-            Stage::Directory => format!("cannot start in {}: {why}", request.cwd.to_string_lossy()),
+            Stage::Directory => format!("cannot start in {}: {why}", request.program.cwd.to_string_lossy()),
             Stage::Execute => {
                 format!(
                     "cannot run {}: {why}",
-                    request.argv.first().map_or("".into(), |a| a.to_string_lossy())
+                    request.program.argv.first().map_or("".into(), |a| a.to_string_lossy())
                 )
             }
         };
@@ -211,6 +211,7 @@ impl Attendant<'_> {
                 && !more
                 && !self.streams.is_full()
             {
+                tree::let_go();
                 return Ok(status);
             }
         }

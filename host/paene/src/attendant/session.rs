@@ -17,11 +17,11 @@ use rustix::process::{Pid, Signal};
 use crate::attendant::host::Host;
 use crate::attendant::signals::{send, signals};
 use crate::program::enter;
-use crate::program::request::Request;
+use crate::program::request::{self, Request};
 use crate::program::ring::Ring;
 use crate::program::start::set_size;
 use crate::program::streams::{Pumped, Streams};
-use crate::program::talk::{self, Word};
+use crate::program::talk::{self, Message};
 
 /// SIGKILL as a wait status.
 const KILLED: i32 = 9;
@@ -60,7 +60,7 @@ impl Session {
         }
         let len = h.request_len.load(Ordering::Relaxed);
         let at = offset(control::SESSIONS + slot as u64 * SESSION_STRIDE + SESSION_REQUEST);
-        let mut session = Request::read(&host.map, at, len, SESSION_REQUEST_MAX)
+        let mut session = request::read(&host.map, at, len, SESSION_REQUEST_MAX)
             .ok_or(rustix::io::Errno::INVAL)
             .and_then(|request| Self::start(slot, host, request, at, len, container));
         if let Ok(session) = &mut session {
@@ -135,7 +135,7 @@ impl Session {
     pub fn step(&mut self, host: &Host) -> Pumped {
         let mut done = if self.released { Pumped::default() } else { self.streams.pump(&host.map) };
         while let Some(helper) = self.helper.as_ref().filter(|fd| readable(fd.as_fd())) {
-            match Word::hear(helper) {
+            match Message::hear(helper) {
                 Ok(Some(word)) => self.heard(word, host),
                 // It is gone.
                 Ok(None) | Err(_) => {
@@ -157,15 +157,15 @@ impl Session {
         done
     }
 
-    fn heard(&mut self, word: Word, host: &Host) {
+    fn heard(&mut self, word: Message, host: &Host) {
         match word {
-            Word::Process(pid) => self.pid = Pid::from_raw(pid),
-            Word::Terminal(master) => {
+            Message::Process(pid) => self.pid = Pid::from_raw(pid),
+            Message::Terminal(master) => {
                 // One that cannot be used is hung up.
                 let _ = self.streams.terminal(master, &self.request);
             }
-            Word::Started => self.started(host),
-            Word::Failed(_, errno) => {
+            Message::Started => self.started(host),
+            Message::Failed(_, errno) => {
                 self.helper = None;
                 self.status = Some(KILLED);
                 if !self.released {
@@ -173,7 +173,7 @@ impl Session {
                     fail(host, self.slot, errno);
                 }
             }
-            Word::Ended(status) => {
+            Message::Ended(status) => {
                 self.helper = None;
                 self.status = Some(status);
             }

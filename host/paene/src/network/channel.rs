@@ -1,6 +1,5 @@
 //! The guest kernel's end of the channel (`common/abi/service`, docs/services.md): its rings, and who has which socket number.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,8 +9,8 @@ use std::sync::atomic::{Ordering, fence};
 use doppel_abi_service::net::{
     ACCEPTED, Answer, End, Request, SIZE, SOCKETS, SocketHeader, down_buffer, up_buffer,
 };
-use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, layout, sleeps};
-use doppel_ring::{Consumer, Producer, Reader, Span, Stream, Ticket, Tickets, Writer};
+use doppel_abi_service::{Answers, Bells, ChannelHeader, ENTRIES, Requests, layout, sleeps};
+use doppel_ring::{ClientEnd, Numbers, Reader, Span, Stream, Writer};
 use doppel_sys::shared::{SharedLayout, SharedMap, offset};
 
 /// A request under way, and what its answer concerns.
@@ -47,16 +46,8 @@ pub(super) struct ServiceNews {
 pub(super) struct Channel {
     map: Arc<SharedMap>,
     doorbell: OwnedFd,
-    /// Whose rings these are; 0: nobody's yet.
-    epoch: u32,
-    requests: Producer,
-    answers: Consumer,
-    tickets: Tickets<Pending>,
-    /// Requests for which the ring has no room.
-    queued: VecDeque<(Request, Ticket)>,
-    /// Numbers that were given back, and the first that was never used.
-    free: Vec<u32>,
-    fresh: u32,
+    rings: ClientEnd<Pending>,
+    numbers: Numbers,
 }
 
 /// An address as the channel has it.
@@ -85,22 +76,12 @@ pub(super) fn header(map: &SharedMap) -> &ChannelHeader {
 
 impl Channel {
     pub fn new(map: Arc<SharedMap>, doorbell: OwnedFd) -> Self {
-        Self {
-            map,
-            doorbell,
-            epoch: 0,
-            requests: Producer::default(),
-            answers: Consumer::default(),
-            tickets: Tickets::new(0),
-            queued: VecDeque::new(),
-            free: Vec::new(),
-            fresh: 0,
-        }
+        Self { map, doorbell, rings: ClientEnd::default(), numbers: Numbers::new(ACCEPTED) }
     }
 
     /// Whether a service has begun.
     pub fn is_there(&self) -> bool {
-        self.epoch != 0
+        self.rings.epoch() != 0
     }
 
     fn get<T: SharedLayout>(&self, at: u64) -> &T {
@@ -116,33 +97,30 @@ impl Channel {
     pub fn hear(&mut self) -> ServiceNews {
         let mut news = ServiceNews::default();
         let epoch = header(&self.map).epoch.load(Ordering::Acquire);
-        if epoch != self.epoch {
+        if epoch != self.rings.epoch() {
             self.begin(epoch);
             news.anew = true;
         }
-        if self.epoch == 0 {
+        if !self.is_there() {
             return news;
         }
         let map = self.map.clone();
         let ring = map.get::<Answers>(offset(layout::ANSWERS)).ring();
-        // A broken ring says nothing any more; the service domain that broke it will be replaced.
-        while let Ok(Some(entry)) = self.answers.pop(&ring) {
-            match Answer::decode(&entry) {
-                Ok(Answer::Done { ticket, error, .. }) => match self.tickets.complete(ticket) {
-                    Some(Pending::Connect(n)) => news.connected.push((n, error)),
-                    Some(Pending::Peer(n)) if error != 0 => news.refused.push((n, error)),
-                    Some(Pending::Close(n)) => self.give_back(n),
-                    Some(Pending::Peer(_) | Pending::Other) | None => {}
-                },
-                Ok(Answer::Accepted { socket, peer, port, .. }) => {
-                    news.accepted.push((socket, address(&peer), port));
-                }
-                Err(_) => {}
+        let numbers = &mut self.numbers;
+        let room = self.rings.hear(&ring, ENTRIES, |rings, entry| match Answer::decode(entry) {
+            Ok(Answer::Done { ticket, error, .. }) => match rings.complete(ticket) {
+                Some(Pending::Connect(n)) => news.connected.push((n, error)),
+                Some(Pending::Peer(n)) if error != 0 => news.refused.push((n, error)),
+                Some(Pending::Close(n)) => numbers.give_back(n),
+                Some(Pending::Peer(_) | Pending::Other) | None => {}
+            },
+            Ok(Answer::Accepted { socket, peer, port, .. }) => {
+                news.accepted.push((socket, address(&peer), port));
             }
-        }
-        let room = self.answers.release(&ring);
+            Err(_) => {}
+        });
         self.get::<Bells>(layout::TO_GUEST).take(|n| news.marked.push(n));
-        if self.flush() | room {
+        if self.rings.flush(&map.get::<Requests>(offset(layout::REQUESTS)).ring()) | room {
             self.ring();
         }
         news
@@ -153,20 +131,16 @@ impl Channel {
         let header = header(&self.map);
         header.guest_sleeps.store(sleeps::IDLE, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        header.epoch.load(Ordering::Acquire) != self.epoch
-            || (self.epoch != 0
-                && (self.answers.waiting(&self.get::<Answers>(layout::ANSWERS).ring()).is_ok_and(|n| n > 0)
+        header.epoch.load(Ordering::Acquire) != self.rings.epoch()
+            || (self.is_there()
+                && (self.rings.has_answers(&self.get::<Answers>(layout::ANSWERS).ring())
                     || self.get::<Bells>(layout::TO_GUEST).any()))
     }
 
     /// Begins an epoch: what was under way is not, and will never be.
     fn begin(&mut self, epoch: u32) {
-        self.epoch = epoch;
-        self.tickets.begin(epoch as u16);
-        self.queued.clear();
-        (self.free, self.fresh) = (Vec::new(), 0);
-        self.requests = Producer::default();
-        self.answers = Consumer::default();
+        self.rings.begin(epoch, true);
+        self.numbers = Numbers::new(ACCEPTED);
         self.get::<Requests>(layout::REQUESTS).header.reset();
         self.get::<Answers>(layout::ANSWERS).header.reset();
         for bells in [layout::TO_GUEST, layout::TO_SERVICE] {
@@ -178,32 +152,10 @@ impl Channel {
 
     /// Queues a request.
     pub fn ask(&mut self, pending: Pending, request: Request) {
-        // Where 65,536 are under way the service does not answer, and will be replaced.
-        if let Ok(ticket) = self.tickets.issue(pending) {
-            self.queued.push_back((request, ticket));
-        }
-        self.flush();
-        self.ring();
-    }
-
-    /// Puts queued requests into the ring; true if there were some.
-    fn flush(&mut self) -> bool {
-        if self.epoch == 0 {
-            return false;
-        }
         let map = self.map.clone();
         let ring = map.get::<Requests>(offset(layout::REQUESTS)).ring();
-        let mut some = false;
-        while let Some((request, ticket)) = self.queued.front() {
-            if self.requests.push(&ring, &request.encode(*ticket)) != Ok(true) {
-                break;
-            }
-            self.queued.pop_front();
-            some = true;
-        }
-        // The doorbell has a word of its own.
-        let _ = self.requests.publish(&ring);
-        some
+        self.rings.ask(&ring, pending, |ticket| request.encode(ticket));
+        self.ring();
     }
 
     /// Has the service look, if it sleeps.
@@ -224,19 +176,14 @@ impl Channel {
 
     /// A number nobody uses, for a socket that is made here.
     pub fn number(&mut self) -> Option<u32> {
-        let n = self.free.pop().or_else(|| {
-            self.fresh += u32::from(self.fresh < ACCEPTED);
-            (self.fresh < ACCEPTED).then(|| self.fresh - 1)
-        })?;
+        let n = self.numbers.take()?;
         self.socket(n).reset();
         Some(n)
     }
 
     /// This number is used no more.
     pub fn give_back(&mut self, n: u32) {
-        if n < ACCEPTED {
-            self.free.push(n);
-        }
+        self.numbers.give_back(n);
     }
 
     /// Takes an error that the service has told of a socket; 0: none.

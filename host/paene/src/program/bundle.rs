@@ -10,6 +10,7 @@ use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 
 use crate::program::request::Request;
+use crate::root::layer::LAYER;
 use crate::root::owners::Owners;
 use crate::root::volumes::{Bind, is_volume};
 
@@ -81,7 +82,7 @@ fn asked(request: &Request, volumes: &[Bind]) -> Vec<Value> {
         let options: Vec<&str> = options.split(',').filter(|option| !option.is_empty()).collect();
         Some(json!({ "destination": at, "type": kind, "source": kind, "options": options }))
     };
-    request.mounts.iter().filter_map(one).collect()
+    request.mounts.iter().filter(|[_, kind, _]| kind != LAYER).filter_map(one).collect()
 }
 
 fn config(root: &Path, request: &Request, owners: Owners, volumes: &[Bind]) -> Value {
@@ -113,7 +114,7 @@ fn config(root: &Path, request: &Request, owners: Owners, volumes: &[Bind]) -> V
         "root": { "path": root, "readonly": request.read_only() },
         "process": {
             "terminal": false,
-            "user": { "uid": request.uid, "gid": request.gid, "additionalGids": request.groups },
+            "user": { "uid": request.program.uid, "gid": request.program.gid, "additionalGids": request.program.groups },
             // What really runs, and where, is `program`'s: these need not be text.
             "args": ["program"],
             "env": [],
@@ -144,16 +145,19 @@ mod tests {
     #[test]
     fn libcontainer_reads_what_is_written() {
         let dir = tempfile::tempdir().unwrap();
-        let request = Request { uid: 7, groups: vec![8], hostname: "h".into(), ..Request::default() };
+        let program = doppel_spec::Program { uid: 7, groups: vec![8], ..Default::default() };
+        let request = Request { program, hostname: "h".into(), ..Request::default() };
         let owners = Owners { first: 1 << 29, count: 1 << 16 };
-        let mounts = [["/m", "tmpfs", "ro"], ["/v", "bind", "source=/x"]];
+        let mounts = [["/", LAYER, "source=/l"], ["/m", "tmpfs", "ro"], ["/v", "bind", "source=/x"]];
         let mounts = mounts.iter().map(|m| m.map(OsString::from)).collect();
         let request = Request { mounts, ..request };
         let volume =
             Bind { source: "/run/volumes/0".into(), target: "/v".into(), options: vec!["ro".into()] };
         write(dir.path(), Path::new("/somewhere"), &request, owners, &[volume]).unwrap();
         let spec = libcontainer::oci_spec::runtime::Spec::load(dir.path().join("config.json")).unwrap();
-        let volume = spec.mounts().as_ref().unwrap().last().unwrap();
+        let mounts = spec.mounts().as_ref().unwrap();
+        assert!(mounts.iter().all(|mount| mount.destination() != Path::new("/")), "the layer is no mount");
+        let volume = mounts.last().unwrap();
         assert_eq!(volume.source().as_ref().unwrap(), Path::new("/run/volumes/0"));
         assert_eq!(volume.options().as_ref().unwrap(), &["bind"]);
         let process = spec.process().as_ref().unwrap();

@@ -18,7 +18,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use crate::program::bundle::{CAPABILITIES, LIMITS, OOM_SCORE};
 use crate::program::request::Request;
 use crate::program::start;
-use crate::program::talk::{self, Stage, Word};
+use crate::program::talk::{self, Message, Stage};
 
 /// Argument that makes this program the helper.
 pub(crate) const VERB: &str = "enter";
@@ -32,7 +32,7 @@ pub(crate) fn run() -> ExitCode {
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
             // The attendant sees our end in any case.
-            let _ = Word::Failed(Stage::Enter, errno).say(&socket);
+            let _ = Message::Failed(Stage::Enter, errno).say(&socket);
             ExitCode::FAILURE
         }
     }
@@ -57,7 +57,7 @@ fn start(socket: &OwnedFd) -> io::Result<ExitCode> {
                 }
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
-                    let _ = Word::Failed(Stage::Enter, errno).say(&theirs);
+                    let _ = Message::Failed(Stage::Enter, errno).say(&theirs);
                     126
                 }
             };
@@ -93,10 +93,12 @@ fn confine(request: &Request, [stdin, stdout, stderr]: &[OwnedFd; 3]) -> io::Res
         }
     }
     let id = |raw: u32| if raw == u32::MAX { Err(io::ErrorKind::InvalidInput) } else { Ok(raw) };
-    let groups: Vec<_> = request.groups.iter().map(|g| rustix::fs::Gid::from_raw(*g)).collect();
+    let groups: Vec<_> = request.program.groups.iter().map(|g| rustix::fs::Gid::from_raw(*g)).collect();
     rustix::thread::set_thread_groups(&groups)?;
-    let (gid, uid) =
-        (rustix::fs::Gid::from_raw(id(request.gid)?), rustix::fs::Uid::from_raw(id(request.uid)?));
+    let (gid, uid) = (
+        rustix::fs::Gid::from_raw(id(request.program.gid)?),
+        rustix::fs::Uid::from_raw(id(request.program.uid)?),
+    );
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
     rustix::thread::set_thread_res_uid(uid, uid, uid)?;
     let own = if uid.is_root() { kept } else { CapabilitySet::empty() };
@@ -107,11 +109,11 @@ fn confine(request: &Request, [stdin, stdout, stderr]: &[OwnedFd; 3]) -> io::Res
 
 /// Passes on what the program says before it runs, and waits for its end.
 fn wait(socket: &OwnedFd, program: &OwnedFd, pid: i32) -> io::Result<ExitCode> {
-    Word::Process(pid).say(socket)?;
+    Message::Process(pid).say(socket)?;
     let mut failed = false;
-    while let Some(word) = Word::hear(program)? {
-        failed |= matches!(word, Word::Failed(..));
-        let started = matches!(word, Word::Started);
+    while let Some(word) = Message::hear(program)? {
+        failed |= matches!(word, Message::Failed(..));
+        let started = matches!(word, Message::Started);
         word.say(socket)?;
         if started {
             break;
@@ -119,13 +121,13 @@ fn wait(socket: &OwnedFd, program: &OwnedFd, pid: i32) -> io::Result<ExitCode> {
     }
     if !failed {
         // Said twice of a built-in command, which does no harm.
-        Word::Started.say(socket)?;
+        Message::Started.say(socket)?;
     }
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
     loop {
         match rustix::process::waitpid(Some(pid), WaitOptions::empty()) {
             Ok(Some((_, status))) => {
-                Word::Ended(status.as_raw()).say(socket)?;
+                Message::Ended(status.as_raw()).say(socket)?;
                 return Ok(ExitCode::SUCCESS);
             }
             Ok(None) | Err(rustix::io::Errno::INTR) => {}

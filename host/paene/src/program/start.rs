@@ -15,7 +15,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::program::builtin;
 use crate::program::request::Request;
-use crate::program::talk::{Stage, Word};
+use crate::program::talk::{Message, Stage};
 
 /// Where programs are looked for unless the environment says otherwise.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -26,14 +26,14 @@ pub(crate) fn become_it(request: &Request, report: &Arc<OwnedFd>) -> u8 {
     let failed = |(stage, error): (Stage, io::Error)| {
         let errno = error.raw_os_error().unwrap_or(libc_eio());
         // If nobody listens, the exit code has to do.
-        let _ = Word::Failed(stage, errno).say(report);
+        let _ = Message::Failed(stage, errno).say(report);
         if errno == ENOENT && stage == Stage::Execute { 127 } else { 126 }
     };
     if let Err(failure) = prepare(request, report) {
         return failed(failure);
     }
     if request.builtin() {
-        let _ = Word::Started.say(report);
+        let _ = Message::Started.say(report);
         return builtin::run(request);
     }
     failed((Stage::Execute, execute(request)))
@@ -49,8 +49,8 @@ fn prepare(request: &Request, report: &Arc<OwnedFd>) -> Result<(), (Stage, io::E
     if request.tty() {
         terminal(request, report).map_err(|e| (Stage::Enter, e))?;
     }
-    if !request.cwd.is_empty() {
-        rustix::process::chdir(Path::new(&request.cwd)).map_err(|e| (Stage::Directory, e.into()))?;
+    if !request.program.cwd.is_empty() {
+        rustix::process::chdir(Path::new(&request.program.cwd)).map_err(|e| (Stage::Directory, e.into()))?;
     }
     doppel_sys::signal::unblock_all().map_err(|e| (Stage::Enter, e))?;
     let filter: Vec<[u8; 8]> = doppel_confine::container::filter().iter().map(|i| i.to_bytes()).collect();
@@ -67,7 +67,7 @@ fn terminal(request: &Request, report: &Arc<OwnedFd>) -> io::Result<()> {
     dup2_stdout(&slave)?;
     dup2_stderr(&slave)?;
     doppel_sys::namespace::take_terminal()?;
-    Word::Terminal(master).say(report)
+    Message::Terminal(master).say(report)
 }
 
 /// Tells a terminal its size: rows << 16 | columns.
@@ -84,12 +84,14 @@ pub(crate) fn set_size(terminal: impl AsFd, size: u32) -> io::Result<()> {
 
 /// Executes it; why not.
 fn execute(request: &Request) -> io::Error {
-    let Some((name, args)) = request.argv.split_first() else { return io::ErrorKind::NotFound.into() };
+    let Some((name, args)) = request.program.argv.split_first() else {
+        return io::ErrorKind::NotFound.into();
+    };
     let mut last = io::Error::from_raw_os_error(ENOENT);
-    for path in candidates(name, &request.env) {
+    for path in candidates(name, &request.program.env) {
         let mut command = Command::new(&path);
         command.arg0(name).args(args).env_clear();
-        for variable in &request.env {
+        for variable in &request.program.env {
             let bytes = variable.as_bytes();
             let at = bytes.iter().position(|b| *b == b'=').unwrap_or(bytes.len());
             command

@@ -16,7 +16,7 @@ const LONGEST: usize = 132 << 10;
 
 /// What is said.
 #[derive(Debug)]
-pub(crate) enum Word {
+pub(crate) enum Message {
     /// The program's process, as the attendant sees it.
     Process(i32),
     /// It has a terminal: this is the other end.
@@ -80,7 +80,7 @@ pub(crate) fn receive(socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((bytes, fds.collect()))
 }
 
-impl Word {
+impl Message {
     /// Says it.
     pub fn say(&self, to: &OwnedFd) -> io::Result<()> {
         let (kind, stage, number, fd) = match self {
@@ -120,15 +120,15 @@ mod tests {
     #[test]
     fn words_arrive_as_they_were_said() {
         let (ours, theirs) = pair().unwrap();
-        Word::Process(7).say(&ours).unwrap();
-        Word::Terminal(ours.try_clone().unwrap()).say(&ours).unwrap();
-        Word::Failed(Stage::Directory, 20).say(&ours).unwrap();
-        Word::Ended(0x100).say(&ours).unwrap();
+        Message::Process(7).say(&ours).unwrap();
+        Message::Terminal(ours.try_clone().unwrap()).say(&ours).unwrap();
+        Message::Failed(Stage::Directory, 20).say(&ours).unwrap();
+        Message::Ended(0x100).say(&ours).unwrap();
         drop(ours);
-        assert!(matches!(Word::hear(&theirs), Ok(Some(Word::Process(7)))));
-        assert!(matches!(Word::hear(&theirs), Ok(Some(Word::Terminal(_)))));
-        assert!(matches!(Word::hear(&theirs), Ok(Some(Word::Failed(Stage::Directory, 20)))));
-        assert!(matches!(Word::hear(&theirs), Ok(Some(Word::Ended(0x100)))));
-        assert!(matches!(Word::hear(&theirs), Ok(None)));
+        assert!(matches!(Message::hear(&theirs), Ok(Some(Message::Process(7)))));
+        assert!(matches!(Message::hear(&theirs), Ok(Some(Message::Terminal(_)))));
+        assert!(matches!(Message::hear(&theirs), Ok(Some(Message::Failed(Stage::Directory, 20)))));
+        assert!(matches!(Message::hear(&theirs), Ok(Some(Message::Ended(0x100)))));
+        assert!(matches!(Message::hear(&theirs), Ok(None)));
     }
 }

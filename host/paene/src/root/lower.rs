@@ -71,7 +71,7 @@ impl Lower {
 
 /// The image's file as a file system.
 fn mounted(image: &File) -> Result<OwnedFd, Failure> {
-    let disk = doppel_sys::disk::attach(image).map_err(cannot("attach the image as a loop device"))?;
+    let disk = doppel_sys::device::attach(image).map_err(cannot("attach the image as a loop device"))?;
     let mount = || {
         let fs = fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_set_string(fs.as_fd(), "source", &disk.path)?;

@@ -82,7 +82,7 @@ pub(crate) fn open(request: &Request, owners: Owners) -> Result<Vec<Volume>, Fai
 }
 
 /// Options, and the source behind them.
-fn split(options: &OsStr) -> Option<(Vec<String>, &Path)> {
+pub(crate) fn split(options: &OsStr) -> Option<(Vec<String>, &Path)> {
     let bytes = options.as_bytes();
     let mut rest = bytes;
     let mut words = Vec::new();

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use doppel_api::{CreateDomain, Validate};
 use serde::{Deserialize, Serialize};
 
 /// Where it is unless the command line says otherwise. It may be missing.
@@ -202,6 +203,7 @@ impl Settings {
         if !(1..=doppel_net::SHARDS).contains(&self.network_shards) {
             return Err(format!("network_shards: must be between 1 and {}", doppel_net::SHARDS));
         }
+        self.check_domains().map_err(|e| format!("domains.{e}"))?;
         self.network.check().map_err(|e| format!("network.{e}"))?;
         if !(1..=10_000).contains(&self.keeper_domains) {
             return Err("keeper_domains: must be between 1 and 10,000".into());
@@ -224,6 +226,14 @@ impl Settings {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks the limits of domains as those of a request are.
+    fn check_domains(&self) -> Result<(), String> {
+        self.domains.check()?;
+        let resources = self.domains.resources.clone();
+        let request = CreateDomain { image: "any".into(), resources, ..CreateDomain::default() };
+        request.validate().map_err(|problem| problem.detail.trim_start_matches("resources.").to_owned())
     }
 
     /// Refuses TCP that nobody could use.
@@ -281,6 +291,10 @@ mod tests {
             ("stroe = '/x'", "stroe"),
             ("[domains]\nspeculation = 'wild'", "speculation"),
             ("[domains]\nmemory = 'much'", "memory"),
+            ("[domains]\npids = 1", "domains.pids: at least 2"),
+            ("[domains]\ncpu_weight = 0", "domains.cpu_weight: 0 is not between"),
+            ("[domains]\ncpu_reservation = 1.0", "domains.cpu_reservation"),
+            ("[domains]\nhugepages = 1", "hugepages"),
             ("[network]\nsockets = 0", "network.sockets"),
             ("[network]\nports = 70000", "network.ports"),
             ("[network]\nreceived_percent = 101", "network.received_percent"),

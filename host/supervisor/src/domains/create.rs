@@ -149,18 +149,37 @@ impl Core {
         }
         let root = self.root(&wanted.image).await?;
         let mut config = complete(wanted, &root.config)?;
+        config.resources = spec::over(&config.resources, &self.resources.of_kind(config.kind))?;
         let (cpus, memory) = capacity();
         let mut warnings = api::validate::within_host(&mut config.resources, cpus, memory);
         let user = self.user(&root, config.user.clone().unwrap_or_default()).await?;
-        spec::check(&config)?;
+        spec::check_completed(&config)?;
+        self.keep_files(&mut config);
+        self.disk_dirs(&config.files)?;
         let config = self.make_volumes(config, &root.path).await?;
         let entry = self.add(config, &root.path, root.digest, user, Origin::Boot, asker)?;
+        if let Err(problem) = self.make_layer(&entry).await {
+            locked(&self.domains).remove(&entry);
+            return Err(problem);
+        }
         if start {
             warnings.extend(self.settle_and_launch(&entry).await?);
         } else {
             self.settle(&entry).await?;
         }
         Ok(api::Created { domain: entry.describe(&self.volumes), warnings })
+    }
+
+    /// Says whether what the domain changes is kept, if nobody did, and how much of that there may be.
+    fn keep_files(&self, config: &mut api::CreateDomain) {
+        let para = config.kind == api::Kind::Para;
+        if !spec::keeps_files(config) || !(para || config.files.is_kept() || self.layers.takes_overlays()) {
+            return;
+        }
+        config.files.persist.get_or_insert(true);
+        if para {
+            config.resources.disk_bytes = config.resources.disk_bytes.or(self.resources.disk_bytes);
+        }
     }
 
     /// The image of this name.
@@ -316,14 +335,17 @@ impl Core {
 
     /// Makes a new domain durable, or takes it back.
     async fn settle(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
-        let kept = match self.hold_image(entry).and_then(|()| self.hold_volumes(entry)) {
-            Ok(()) => self.save(entry).await,
-            Err(problem) => Err(problem),
+        let kept = async {
+            self.hold_image(entry)?;
+            self.hold_volumes(entry)?;
+            self.settle_layer(entry);
+            self.save(entry).await
         };
-        if let Err(error) = kept {
+        if let Err(error) = kept.await {
             locked(&self.domains).remove(entry);
             self.release_image(entry);
             self.release_volumes(entry);
+            self.release_layer(entry);
             return Err(error);
         }
         self.tell_made(entry);
@@ -345,6 +367,7 @@ impl Core {
             tokio::task::yield_now().await;
             self.hold_image(entry)?;
             self.hold_volumes(entry)?;
+            self.settle_layer(entry);
             let saved = self.save(entry).await;
             self.stages.note(What::of(&locked(&entry.row).origin), "record", begun.elapsed());
             saved

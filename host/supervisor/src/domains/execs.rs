@@ -12,7 +12,7 @@ use bytes::Bytes;
 use doppel_api::{self as api, Code, Problem};
 use tokio::sync::watch;
 
-use crate::keeper::protocol::{Ask, ExecAsk, KnownExec, Stream, WINDOW};
+use crate::keeper::protocol::{ExecCommand, KeeperCommand, KnownExec, Stream, WINDOW};
 use crate::keepers::keeper_client::KeeperClient;
 use crate::locked;
 
@@ -164,7 +164,7 @@ impl Exec {
 
     /// The keeper need not know it any more. One that does not hear it learns it from the next greeting.
     pub fn forget(&self) {
-        self.keeper.tell(Ask::ToExec { exec: self.id.clone(), ask: ExecAsk::Release });
+        self.keeper.tell(KeeperCommand::ToExec { exec: self.id.clone(), command: ExecCommand::Release });
     }
 
     /// Waits until it has ended.

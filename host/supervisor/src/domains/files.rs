@@ -287,13 +287,7 @@ impl Core {
         entry: Arc<Entry>,
         to: api::SetDebugEvents,
     ) -> Result<(), Problem> {
-        let level = match to.level {
-            api::DebugLevel::Off => Level::Off,
-            api::DebugLevel::Error => Level::Error,
-            api::DebugLevel::Warning => Level::Warning,
-            api::DebugLevel::Info => Level::Info,
-            api::DebugLevel::Debug => Level::Debug,
-        };
+        let level = Level::from(to.level);
         self.builtin(&entry, &["event-level", level.word()]).await.map(drop)
     }
 }
@@ -314,18 +308,11 @@ fn thread((record, [name, channel, calls, program]): (ThreadRecord, [&str; 4])) 
 /// A record of `events`.
 fn event(text: &str) -> Option<api::DebugEvent> {
     let (record, message) = EventRecord::parse(text)?;
-    let level = match record.level {
-        Level::Off => api::DebugLevel::Off,
-        Level::Error => api::DebugLevel::Error,
-        Level::Warning => api::DebugLevel::Warning,
-        Level::Info => api::DebugLevel::Info,
-        Level::Debug => api::DebugLevel::Debug,
-    };
     Some(api::DebugEvent {
         number: record.number,
         at: time::text(UNIX_EPOCH + Duration::from_nanos(record.time_ns)),
         count: record.count,
-        level,
+        level: record.level.into(),
         pid: record.pid,
         tid: record.tid,
         cpu: record.cpu,

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::domains::run_exec::Program;
 use crate::domains::spec;
 use crate::domains::{Entry, is_live};
-use crate::keeper::protocol::{Ask, ExecAsk};
+use crate::keeper::protocol::{ExecCommand, KeeperCommand};
 use crate::locked;
 
 fn seconds(text: f64) -> Duration {
@@ -65,9 +65,9 @@ impl Core {
         let Ok(exec) = self.run_in(entry, program).await else { return false };
         let ended = tokio::time::timeout(seconds(check.timeout_seconds), exec.ended()).await;
         if ended.is_err() {
-            let ask = ExecAsk::Signal { signal: spec::KILL };
+            let ask = ExecCommand::Signal { signal: spec::KILL };
             // One that has just ended is what is wanted.
-            let _ = exec.keeper.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await;
+            let _ = exec.keeper.ask(KeeperCommand::ToExec { exec: exec.id.clone(), command: ask }).await;
         }
         self.release(&exec).await;
         matches!(ended, Ok((0, None)))

@@ -10,10 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use doppel_api::{self as api, Code, Problem};
 
 use crate::core::Core;
-use crate::domains::Entry;
-use crate::domains::given::PIECE;
-use crate::domains::given::length;
-use crate::keeper::protocol::{Ask, Said};
+use crate::domains::{Entry, PIECE, length};
+use crate::keeper::protocol::{KeeperCommand, Reply};
 use crate::locked;
 use crate::streams::{ByteStream, next};
 
@@ -56,12 +54,12 @@ impl Core {
             let run = locked(&entry.row).run;
             let input = |data, close, at, tell| {
                 let id = entry.id.clone();
-                core.ask(&entry, Ask::Input { id, data, close, at, tell })
+                core.ask(&entry, KeeperCommand::Input { id, data, close, at, tell })
             };
             if given.is_none_or(|(of, _)| of != run) {
                 // A keeper of an older program does not say; then what is lost with it is not given again.
                 *given = match input(String::new(), false, None, true).await? {
-                    Said::Given { bytes } => Some((run, bytes)),
+                    Reply::Given { bytes } => Some((run, bytes)),
                     _ => None,
                 };
             }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use doppel_api::{self as api, Code, DomainState, EventKind, ExitInfo, Problem, Validate};
+use doppel_spec::Program;
 
 use crate::core::Core;
 use crate::domains::create::admit;
 use crate::domains::volumes::volume_problem;
-use crate::domains::{Ending, Entry, Origin, is_live};
+use crate::domains::{Ending, Entry, Origin, Row, is_live};
 use crate::domains::{network, spec};
-use crate::keeper::protocol::{Ask, Boot, Resume, Said, Spec};
+use crate::keeper::protocol::{Boot, KeeperCommand, Reply, Resume, Spec};
 use crate::keepers::Homeless;
 use crate::state::Table;
 use crate::telemetry::stages::What;
@@ -22,8 +23,16 @@ use crate::{locked, time};
 
 /// How long a killed domain may take to end.
 const LAST_PATIENCE: Duration = Duration::from_secs(20);
+/// Seconds that a domain with a layer has to write it before it is killed: when somebody kills it, and when somebody stops it.
+const KILL_GRACE: u32 = 2;
+const STOP_GRACE: u32 = 10;
 /// Exit code of a domain that could not be started.
 const NOT_STARTED: u8 = 125;
+
+/// Seconds that a domain which is removed has to write its layer: one of its own goes with it.
+fn last_grace(row: &Row) -> u32 {
+    if row.config.files.layer.is_some() { KILL_GRACE } else { 0 }
+}
 
 fn wrong_state(entry: &Entry, why: &str) -> Problem {
     Problem::new(Code::WrongState, format!("domain {} {why}", entry.name()))
@@ -80,10 +89,10 @@ impl Core {
         let answer = {
             let _tap = entry.tap.lock().await;
             let follow = locked(&entry.live).followers.any();
-            keeper.ask(Ask::Start { id: entry.id.clone(), run, follow, spec: Box::new(spec) }).await
+            keeper.ask(KeeperCommand::Start { id: entry.id.clone(), run, follow, spec: Box::new(spec) }).await
         };
         let result = match answer {
-            Ok(Said::Started { pid, at, warnings, stages, network }) => {
+            Ok(Reply::Started { pid, at, warnings, stages, network }) => {
                 self.stages.note_us(what, stages);
                 self.stages.note(what, "all", begun.elapsed());
                 self.started(entry, run, Some(pid), at, network);
@@ -124,7 +133,7 @@ impl Core {
         run: u64,
         pid: Option<i32>,
         at: String,
-        network: Option<doppel_net::Place>,
+        network: Option<doppel_net::Endpoint>,
     ) {
         {
             let mut row = locked(&entry.row);
@@ -151,11 +160,7 @@ impl Core {
     fn spec(&self, entry: &Entry, wake: bool) -> Result<Spec, Problem> {
         let row = entry.row();
         let config = &row.config;
-        let limits = config.resources.clone();
-        let log = config.log;
-        let hostname = config.hostname.clone().unwrap_or_default();
-        let env = spec::environment(&config.env, config.tty, &row.user.home);
-        let mut network = network::wanted(&config.network)?;
+        let mut network = network::endpoint_spec(&config.network)?;
         if let Some(network) = &mut network {
             network.name.clone_from(&row.name);
             network.quota = self.quotas.of_memory(config.resources.memory_bytes);
@@ -164,62 +169,45 @@ impl Core {
             let name = row.asleep.as_deref().ok_or_else(|| wrong_state(entry, "does not sleep"))?;
             let frozen =
                 self.frozen.path(name).map_err(|e| Problem::new(Code::FrozenNotFound, e.to_string()))?;
-            let stdin = config.stdin;
-            return Ok(Spec::Resume(Resume {
-                frozen,
-                wake,
-                hostname,
-                stdin,
-                limits,
-                log,
-                network,
-                ..Resume::default()
-            }));
+            let (spec, layer) = (config.clone(), self.layer_dir(&row)?);
+            return Ok(Spec::Resume(Resume { frozen, wake, layer, network, spec, ..Resume::default() }));
         }
         let freeze_to = match &config.freeze_as {
             Some(name) => Some(
                 self.frozen
-                    .vacant(name, doppel_freezer::Place::Disk)
+                    .vacant(name, doppel_freezer::Medium::Disk)
                     .map_err(|e| Problem::new(Code::NameInUse, e.to_string()))?,
             ),
             None => None,
         };
+        let program = Program {
+            env: spec::environment(&config.env, config.tty, &row.user.home),
+            cwd: config.working_dir.clone().unwrap_or_else(|| "/".into()),
+            ..row.user.program(config.command.clone())
+        };
+        let spec = config.clone();
         Ok(match row.origin {
             Origin::Boot => Spec::Boot(Boot {
-                kind: config.kind,
-                disk: (&config.resources).into(),
                 image: row.image.clone(),
-                argv: config.command.clone(),
-                env,
-                cwd: config.working_dir.clone().unwrap_or_else(|| "/".into()),
-                uid: row.user.uid,
-                gid: row.user.gid,
-                groups: row.user.groups.clone(),
-                hostname,
-                tty: config.tty,
-                stdin: config.stdin,
-                no_patch: config.no_patch,
-                files: config.files.clone(),
+                program,
                 sources: self.volumes.sources(&config.files).map_err(|e| volume_problem(&e))?,
+                layer: self.layer_dir(&row)?,
+                disks: self.disk_dirs(&config.files)?,
                 freeze_to,
-                limits,
-                log,
                 network,
                 spare_seconds: self.spare_seconds,
+                spec,
             }),
-            Origin::Clone { path, index, args, .. } => Spec::Resume(Resume {
-                frozen: path,
+            Origin::Clone { path: frozen, index, args, .. } => Spec::Resume(Resume {
+                layer: self.layer_of_clone(entry, &frozen)?,
+                frozen,
                 index,
-                wake: false,
-                argv: config.command.clone(),
-                env,
+                program,
                 args,
-                hostname,
-                stdin: config.stdin,
                 freeze_to,
-                limits,
-                log,
                 network,
+                spec,
+                ..Resume::default()
             }),
         })
     }
@@ -259,7 +247,7 @@ impl Core {
         self.event(EventKind::Stop, entry, &[]);
         let id = || entry.id.clone();
         if state == DomainState::Paused {
-            self.ask_unless_gone(entry, Ask::Unpause { id: id() }).await?;
+            self.ask_unless_gone(entry, KeeperCommand::Unpause { id: id() }).await?;
         }
         let signal = match signal {
             Some(signal) => signal,
@@ -267,17 +255,21 @@ impl Core {
         };
         let timeout = timeout.or(own_timeout).unwrap_or(10);
         if signal != spec::KILL && timeout > 0 {
-            self.ask_unless_gone(entry, Ask::Signal { id: id(), signal }).await?;
+            self.ask_unless_gone(entry, KeeperCommand::Signal { id: id(), signal }).await?;
             let patience = Duration::from_secs(timeout.into());
             if tokio::time::timeout(patience, ended(entry, run)).await.is_ok() {
                 return Ok(());
             }
         }
-        self.kill_and_wait(entry, run).await
+        self.kill_after(entry, run, STOP_GRACE).await
     }
 
     pub async fn kill_and_wait(&self, entry: &Entry, run: u64) -> Result<(), Problem> {
-        self.ask_unless_gone(entry, Ask::Kill { id: entry.id.clone() }).await?;
+        self.kill_after(entry, run, KILL_GRACE).await
+    }
+
+    async fn kill_after(&self, entry: &Entry, run: u64, grace: u32) -> Result<(), Problem> {
+        self.ask_unless_gone(entry, KeeperCommand::Kill { id: entry.id.clone(), grace }).await?;
         match tokio::time::timeout(LAST_PATIENCE, ended(entry, run)).await {
             Ok(()) => Ok(()),
             Err(_) => Err(Problem::new(Code::Timeout, format!("domain {} does not end", entry.name()))),
@@ -285,7 +277,7 @@ impl Core {
     }
 
     /// Asks the keeper; that the domain has ended meanwhile is no failure.
-    pub async fn ask_unless_gone(&self, entry: &Entry, ask: Ask) -> Result<(), Problem> {
+    pub async fn ask_unless_gone(&self, entry: &Entry, ask: KeeperCommand) -> Result<(), Problem> {
         match self.ask(entry, ask).await {
             Err(problem) if problem.code != Code::WrongState => Err(problem),
             _ => Ok(()),
@@ -317,9 +309,9 @@ impl Core {
         let id = entry.id.clone();
         let ask = if signal == spec::KILL {
             locked(&entry.row).stopped = true;
-            Ask::Kill { id }
+            KeeperCommand::Kill { id, grace: KILL_GRACE }
         } else {
-            Ask::Signal { id, signal }
+            KeeperCommand::Signal { id, signal }
         };
         self.ask(entry, ask).await?;
         self.event(EventKind::Kill, entry, &[("signal", signal.to_string())]);
@@ -337,7 +329,8 @@ impl Core {
             return Err(wrong_state(&entry, if pause { "does not run" } else { "is not paused" }));
         }
         let id = entry.id.clone();
-        self.ask(&entry, if pause { Ask::Pause { id } } else { Ask::Unpause { id } }).await?;
+        self.ask(&entry, if pause { KeeperCommand::Pause { id } } else { KeeperCommand::Unpause { id } })
+            .await?;
         {
             let mut row = locked(&entry.row);
             if row.state == wanted {
@@ -368,7 +361,7 @@ impl Core {
         }
         if locked(&entry.row).config.network.kind == api::NetworkKind::Nat {
             // One that neither runs nor sleeps has none.
-            let _ = self.ask(&entry, Ask::Name { id: entry.id.clone(), name: to.name }).await;
+            let _ = self.ask(&entry, KeeperCommand::Name { id: entry.id.clone(), name: to.name }).await;
         }
         self.event(EventKind::Rename, &entry, &[("old_name", old)]);
         Ok(entry.describe(&self.volumes))
@@ -383,7 +376,7 @@ impl Core {
         self.check_there(&entry)?;
         let old = entry.row();
         spec::fits(old.config.kind, &to.resources)?;
-        let mut resources = spec::merge(&old.config.resources, &to.resources)?;
+        let mut resources = spec::over(&to.resources, &old.config.resources)?;
         let (cpus, memory) = crate::domains::create::capacity();
         // What it has then is in the answer.
         let _ = api::validate::within_host(&mut resources, cpus, memory);
@@ -395,7 +388,7 @@ impl Core {
             }
             network.rate = to.rate.unwrap_or(network.rate);
         }
-        let rules = network::wanted(&network)?.map(|w| w.rules);
+        let rules = network::endpoint_spec(&network)?.map(|w| w.rules);
         {
             let domains = locked(&self.domains);
             admit(&domains, &resources, Some(&entry.id))?;
@@ -411,7 +404,7 @@ impl Core {
         }
         let mut done = Ok(());
         if is_live(old.state) && resources != old.config.resources {
-            let ask = Ask::Update { id: entry.id.clone(), limits: resources.clone() };
+            let ask = KeeperCommand::Update { id: entry.id.clone(), limits: resources.clone() };
             done = self.ask_unless_gone(&entry, ask).await;
         }
         // One that is hibernated may still be called.
@@ -419,7 +412,7 @@ impl Core {
         if let (true, true, Some(rules)) = (done.is_ok(), reached, rules)
             && network != old.config.network
         {
-            done = self.ask_unless_gone(&entry, Ask::Rules { id: entry.id.clone(), rules }).await;
+            done = self.ask_unless_gone(&entry, KeeperCommand::Rules { id: entry.id.clone(), rules }).await;
         }
         if done.is_ok() {
             done = self.save(&entry).await;
@@ -442,8 +435,12 @@ impl Core {
                 return Err(refusal());
             }
             // Before the turn: somebody may be waiting for its end.
-            locked(&entry.row).stopped = true;
-            self.ask_unless_gone(&entry, Ask::Kill { id: entry.id.clone() }).await?;
+            let grace = {
+                let mut row = locked(&entry.row);
+                row.stopped = true;
+                last_grace(&row)
+            };
+            self.ask_unless_gone(&entry, KeeperCommand::Kill { id: entry.id.clone(), grace }).await?;
         }
         let _turn = entry.turn.lock().await;
         locked(&entry.live).drop_volumes = how.volumes;
@@ -455,12 +452,12 @@ impl Core {
             if !how.force {
                 return Err(refusal());
             }
-            let run = {
+            let (run, grace) = {
                 let mut row = locked(&entry.row);
                 row.stopped = true;
-                row.run
+                (row.run, last_grace(&row))
             };
-            self.kill_and_wait(&entry, run).await?;
+            self.kill_after(&entry, run, grace).await?;
         }
         self.erase(&entry).await
     }
@@ -476,10 +473,19 @@ impl Core {
         let asleep = locked(&entry.row).asleep.take();
         if asleep.is_some() {
             // A keeper that does not answer has nothing of it, or will end.
-            let _ = self.ask(entry, Ask::Release { id: entry.id.clone() }).await;
+            let _ = self.ask(entry, KeeperCommand::Release { id: entry.id.clone() }).await;
         }
         self.discard_asleep(asleep);
-        self.keepers.left(locked(&entry.row).keeper, &entry.id);
+        let (keeper, run) = {
+            let row = locked(&entry.row);
+            (row.keeper, row.ended_run)
+        };
+        let forgotten = locked(&entry.live).forgotten_run;
+        if forgotten < run {
+            // It may just be writing how the domain ended, into the directory that goes now.
+            self.acknowledge(keeper, &entry.id, run).await;
+        }
+        self.keepers.left(keeper, &entry.id);
         self.tell_removed(entry);
         Ok(())
     }
@@ -496,6 +502,7 @@ impl Core {
     fn tell_removed(&self, entry: &Entry) {
         self.release_image(entry);
         self.release_volumes(entry);
+        self.release_layer(entry);
         self.remove_dir(&self.domain_dir(&entry.id));
         entry.ending.send_modify(|ending| ending.removed = true);
         self.event(EventKind::Remove, entry, &[]);

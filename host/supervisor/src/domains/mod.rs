@@ -8,7 +8,6 @@ pub mod create;
 pub mod execs;
 pub mod files;
 pub mod followers;
-pub mod given;
 pub mod health;
 pub mod input;
 pub mod lifecycle;
@@ -26,14 +25,25 @@ use std::sync::{Arc, Mutex};
 
 use doppel_api::{self as api, Code, DomainState, ExitInfo, Problem};
 use doppel_net::Traffic;
+use doppel_spec::Program;
 use doppel_volumes::VolumeStore;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::domains::followers::Followers;
-use crate::domains::given::Given;
 use crate::keeper::protocol::{Exit, Usage};
 use crate::locked;
+
+/// Most bytes of input, of a domain or an exec, sent to the keeper at a time.
+pub(crate) const PIECE: usize = 64 << 10;
+
+/// Bytes of a piece, which has [`PIECE`] at most.
+pub(crate) fn length(part: &[u8]) -> u32 {
+    u32::try_from(part.len()).expect("a piece is short")
+}
+
+/// Bytes of input that a run of a domain was given, modulo 2^32, as far as that is known.
+pub(crate) type Given = Option<(u64, u32)>;
 
 /// What is written down of a domain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -111,6 +121,13 @@ impl Default for User {
     }
 }
 
+impl User {
+    /// A program that runs as it, in `/`.
+    pub fn program(&self, argv: Vec<String>) -> Program<String> {
+        Program { uid: self.uid, gid: self.gid, groups: self.groups.clone(), ..Program::new(argv) }
+    }
+}
+
 impl From<doppel_image::Identity> for User {
     fn from(found: doppel_image::Identity) -> Self {
         let doppel_image::Identity { uid, gid, groups, home } = found;
@@ -134,7 +151,7 @@ pub(crate) enum Origin {
         index: u32,
         /// Lines of `/sys/doppel/args`.
         args: Vec<String>,
-        /// Command of the domain that was frozen, if it is known.
+        /// KeeperCommand of the domain that was frozen, if it is known.
         #[serde(default)]
         command: Vec<String>,
     },
@@ -162,6 +179,8 @@ pub(crate) struct Live {
     pub followers: Followers,
     /// It is being removed with its volumes without a name.
     pub drop_volumes: bool,
+    /// The last run that its keeper has been told to forget, and of which it writes nothing any more.
+    pub forgotten_run: u64,
 }
 
 /// A domain.

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use doppel_api::{self as api, NetworkKind, Problem, RuleAction, RuleDirection};
 use doppel_net::{
-    Action, Direction, Line, Pattern, Place, Port, Protocol, Quota, Rates, Rule, Rules, Transport, Wanted,
+    Action, Direction, Endpoint, EndpointSpec, Line, Pattern, Port, Protocol, Quota, Rates, Rule, Rules,
+    Transport,
 };
 
 use crate::domains::spec::wrong;
@@ -22,7 +23,7 @@ pub(crate) fn name(network: &api::Network) -> String {
 }
 
 /// What the network service is to be told; none without a network.
-pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> {
+pub(crate) fn endpoint_spec(network: &api::Network) -> Result<Option<EndpointSpec>, Problem> {
     let api::Network { kind, name, ports, rules, allow, rate, dns } = network;
     if *kind == NetworkKind::None {
         let given = [
@@ -45,7 +46,7 @@ pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> 
         return Err(wrong(format!("network.ports: at most {MOST}")));
     }
     let resolver = dns.as_ref().map(|text| doppel_net::resolver(text));
-    Ok(Some(Wanted {
+    Ok(Some(EndpointSpec {
         network: self::name(network),
         // Whoever starts the domain knows what it is called.
         name: String::new(),
@@ -142,7 +143,7 @@ pub(crate) fn stats(traffic: doppel_net::Traffic) -> api::NetworkStats {
 }
 
 /// Where a domain is, as the interface gives it.
-pub(crate) fn attached(place: Place) -> api::Attached {
+pub(crate) fn attached(endpoint: Endpoint) -> api::Attached {
     let mapping = |p: Port| api::PortMapping {
         port: p.port,
         host_port: Some(p.host.port()),
@@ -153,9 +154,9 @@ pub(crate) fn attached(place: Place) -> api::Attached {
         },
     };
     api::Attached {
-        ip4: place.ip4,
-        ip6: place.ip6,
-        ports: place.published.into_iter().map(mapping).collect(),
+        ip4: endpoint.ip4,
+        ip6: endpoint.ip6,
+        ports: endpoint.published.into_iter().map(mapping).collect(),
     }
 }
 
@@ -163,10 +164,10 @@ pub(crate) fn attached(place: Place) -> api::Attached {
 mod tests {
     use super::*;
 
-    fn nat(change: impl FnOnce(&mut api::Network)) -> Result<Option<Wanted>, Problem> {
+    fn nat(change: impl FnOnce(&mut api::Network)) -> Result<Option<EndpointSpec>, Problem> {
         let mut network = api::Network { kind: NetworkKind::Nat, ..api::Network::default() };
         change(&mut network);
-        wanted(&network)
+        endpoint_spec(&network)
     }
 
     fn mapping(port: u16, host_port: Option<u16>) -> api::PortMapping {
@@ -175,8 +176,8 @@ mod tests {
 
     #[test]
     fn networks() {
-        assert_eq!(wanted(&api::Network::default()).unwrap(), None);
-        let plain = Wanted { network: DEFAULT.into(), ..Wanted::default() };
+        assert_eq!(endpoint_spec(&api::Network::default()).unwrap(), None);
+        let plain = EndpointSpec { network: DEFAULT.into(), ..EndpointSpec::default() };
         assert_eq!(nat(|_| {}).unwrap(), Some(plain));
         assert_eq!(nat(|n| n.name = Some("Back".into())).unwrap().unwrap().network, "back");
         let found = nat(|n| {
@@ -217,7 +218,7 @@ mod tests {
     #[test]
     fn what_is_refused() {
         let without = api::Network { ports: vec![mapping(80, None)], ..api::Network::default() };
-        assert!(wanted(&without).unwrap_err().detail.contains("nat"));
+        assert!(endpoint_spec(&without).unwrap_err().detail.contains("nat"));
         let why = |change: fn(&mut api::Network)| nat(change).unwrap_err().detail;
         assert!(why(|n| n.name = Some("a b".into())).contains("network.name"));
         assert!(why(|n| n.ports = vec![mapping(0, None)]).contains("ports"));

@@ -15,7 +15,7 @@ use crate::domains::followers::Piece;
 use crate::domains::{Entry, is_live};
 use crate::jobs::blocking;
 use crate::keeper::log;
-use crate::keeper::protocol::{Ask, Line, Said, Stream};
+use crate::keeper::protocol::{KeeperCommand, Line, Reply, Stream};
 use crate::streams::{self, LineStream, Out};
 use crate::{locked, time};
 
@@ -129,8 +129,8 @@ impl Core {
         let before = locked(&entry.row).ended_run;
         let (lines, waiting) = locked(&entry.live).followers.add();
         let _tap = entry.tap.lock().await;
-        let recent = match self.ask(entry, Ask::Follow { id: entry.id.clone() }).await {
-            Ok(Said::Printed(recent)) => recent,
+        let recent = match self.ask(entry, KeeperCommand::Follow { id: entry.id.clone() }).await {
+            Ok(Reply::Printed(recent)) => recent,
             Ok(_) => Vec::new(),
             // It does not run yet, or no more: what it prints when it does comes as news once it is followed.
             Err(problem) if problem.code == Code::WrongState => Vec::new(),
@@ -147,7 +147,7 @@ impl Core {
             {
                 let _tap = entry.tap.lock().await;
                 // If this keeper dies too, the next one is followed likewise.
-                let _ = core.ask_unless_gone(&entry, Ask::Follow { id: entry.id.clone() }).await;
+                let _ = core.ask_unless_gone(&entry, KeeperCommand::Follow { id: entry.id.clone() }).await;
             }
             let found = core.printed_since(&entry, last).await;
             locked(&entry.live).followers.go_on(&found);
@@ -169,7 +169,8 @@ impl Core {
         if to.rows == 0 || to.columns == 0 {
             return Err(Problem::new(Code::InvalidRequest, "a terminal has at least one row and one column"));
         }
-        self.ask(&entry, Ask::Resize { id: entry.id.clone(), rows: to.rows, columns: to.columns }).await?;
+        self.ask(&entry, KeeperCommand::Resize { id: entry.id.clone(), rows: to.rows, columns: to.columns })
+            .await?;
         Ok(())
     }
 }
@@ -211,7 +212,7 @@ impl Following {
                     }
                 }
                 end = async { ending.wait_for(|e| e.run > before || e.removed).await.map(|e| e.clone()) } => {
-                    // News come in order: what was printed before the end is here.
+                    // Notification come in order: what was printed before the end is here.
                     while let Ok(piece) = self.lines.try_recv() {
                         if !self.give(piece, seen, filter, with_time, out).await {
                             return;
@@ -264,7 +265,7 @@ impl Drop for Following {
                 let followed = locked(&entry.live).followers.any();
                 if !followed {
                     // A keeper that has gone sends nothing.
-                    let _ = core.ask_unless_gone(&entry, Ask::Unfollow { id }).await;
+                    let _ = core.ask_unless_gone(&entry, KeeperCommand::Unfollow { id }).await;
                 }
             });
         }

@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::domains::network;
 use crate::domains::{Ending, Entry, Row, add_usage, is_live};
 use crate::keeper::config::read_exit;
-use crate::keeper::protocol::{Ask, Exit, Kept, News};
+use crate::keeper::protocol::{Exit, KeeperCommand, Kept, Notification};
 use crate::time::seconds_now;
 use crate::{locked, time};
 
@@ -47,35 +47,35 @@ fn pause_before(failures: u32) -> Duration {
 
 impl Core {
     /// Something happened in a keeper.
-    pub fn news(self: &Arc<Self>, keeper: u64, news: News) {
+    pub fn news(self: &Arc<Self>, keeper: u64, news: Notification) {
         match news {
-            News::Ended(exit) => self.ended(Some(keeper), *exit),
-            News::Started { id, run, pid, at, network } => {
+            Notification::Ended(exit) => self.ended(Some(keeper), *exit),
+            Notification::Started { id, run, pid, at, network } => {
                 if let Ok(entry) = self.find(&id)
                     && locked(&entry.row).run == run
                 {
                     self.started(&entry, run, Some(pid), at, network);
                 }
             }
-            News::Printed { id, line } => {
+            Notification::Printed { id, line } => {
                 if let Ok(entry) = self.find(&id) {
                     locked(&entry.live).followers.give(&line);
                 }
             }
-            News::Lost { id, bytes } => {
+            Notification::Lost { id, bytes } => {
                 if let Ok(entry) = self.find(&id) {
                     locked(&entry.live).followers.lost(bytes);
                 }
             }
-            News::Firewall { id, line } => {
+            Notification::Firewall { id, line } => {
                 if let Ok(entry) = self.find(&id) {
                     self.event(EventKind::Firewall, &entry, &network::attributes(&line));
                 }
             }
             // Comes with its bytes, by another way.
-            News::ExecPrinted { .. } => {}
-            News::ExecEnded { exec, code, reason } => self.exec_ended(&exec, code, reason),
-            News::Called { id } => {
+            Notification::ExecPrinted { .. } => {}
+            Notification::ExecEnded { exec, code, reason } => self.exec_ended(&exec, code, reason),
+            Notification::Called { id } => {
                 let Ok(entry) = self.find(&id) else { return };
                 let core = self.clone();
                 tokio::spawn(async move {
@@ -88,7 +88,7 @@ impl Core {
                     }
                 });
             }
-            News::FrozeItself { id, failed } => {
+            Notification::FrozeItself { id, failed } => {
                 let Ok(entry) = self.find(&id) else { return };
                 let frozen = locked(&entry.row).config.freeze_as.clone().unwrap_or_default();
                 match failed {
@@ -103,14 +103,12 @@ impl Core {
         }
     }
 
-    /// Tells a keeper that the end of a run is written down.
-    fn acknowledge(&self, keeper: Option<u64>, id: String, run: u64) {
+    /// Tells a keeper that the end of a run is written down. Once it has answered it writes nothing of the run any more.
+    pub async fn acknowledge(&self, keeper: Option<u64>, id: &str, run: u64) {
         match self.keepers.get(keeper) {
-            // One that has died has nothing to forget.
-            Some(keeper) => drop(tokio::spawn(async move {
-                let _ = keeper.ask(Ask::Ack { ended: vec![(id, run)] }).await;
-            })),
-            None => self.forget_exit(&id),
+            // One that has died has nothing to forget; one that does not answer will end.
+            Some(keeper) => drop(keeper.ask(KeeperCommand::Ack { ended: vec![(id.to_owned(), run)] }).await),
+            None => self.forget_exit(id),
         }
     }
 
@@ -131,13 +129,17 @@ impl Core {
         let Ok(entry) = self.find(&exit.id) else {
             // Its creation was never completed, or it has been removed.
             self.keepers.left(keeper, &exit.id);
-            self.acknowledge(keeper, exit.id.clone(), exit.run);
-            self.remove_dir(&self.domain_dir(&exit.id));
+            let core = self.clone();
+            tokio::spawn(async move {
+                core.acknowledge(keeper, &exit.id, exit.run).await;
+                core.remove_dir(&core.domain_dir(&exit.id));
+            });
             return;
         };
         let (run, id) = (exit.run, exit.id.clone());
         let Some(next) = self.note_end(&entry, &exit) else {
-            self.acknowledge(keeper, id, run);
+            let core = self.clone();
+            tokio::spawn(async move { core.acknowledge(keeper, &id, run).await });
             return;
         };
         if entry.state() != DomainState::Hibernated {
@@ -150,7 +152,11 @@ impl Core {
         tokio::spawn(async move {
             // Forgotten by the keeper only when it is durable here.
             match saved.await {
-                Ok(()) => core.acknowledge(keeper, id, run),
+                Ok(()) => {
+                    core.acknowledge(keeper, &id, run).await;
+                    let mut live = locked(&entry.live);
+                    live.forgotten_run = live.forgotten_run.max(run);
+                }
                 Err(problem) => {
                     tracing::error!("the end of domain {id} is not written down yet: {problem}");
                     core.save_soon(&entry);
@@ -295,7 +301,7 @@ impl Core {
                     self.keepers.holds(keeper, &id, None);
                     let link = self.keepers.get(Some(keeper));
                     // One that has ended meanwhile is what is wanted.
-                    tokio::spawn(async move { link?.ask(Ask::Kill { id }).await.ok() });
+                    tokio::spawn(async move { link?.ask(KeeperCommand::Kill { id, grace: 0 }).await.ok() });
                 }
             }
         }
@@ -413,7 +419,7 @@ impl Core {
                 for some in live.chunks(COUNTS) {
                     for entry in some {
                         // One that has just ended was counted at its end.
-                        let _ = core.ask(entry, Ask::Usage { id: entry.id.clone() }).await;
+                        let _ = core.ask(entry, KeeperCommand::Usage { id: entry.id.clone() }).await;
                     }
                     if live.len() > COUNTS {
                         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -8,14 +8,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use doppel_api::{self as api, Code, DomainState, EventKind, Output, Problem};
+use doppel_spec::ExecConfig;
 use tokio::sync::watch;
 
 use crate::core::Core;
-use crate::domains::Entry;
 use crate::domains::execs::{AHEAD, DOMAIN_ENDED, Exec, Piece, Status};
-use crate::domains::given::{PIECE, length};
+use crate::domains::{Entry, PIECE, length};
 use crate::domains::{names, spec};
-use crate::keeper::protocol::{Ask, ExecAsk, ExecSpec, Said, Stream};
+use crate::keeper::protocol::{ExecCommand, KeeperCommand, Reply, Stream};
 use crate::locked;
 use crate::streams::{self, ByteStream, LineStream, next};
 
@@ -80,29 +80,23 @@ impl Core {
         };
         let mut env: BTreeMap<String, String> = row.config.env.clone();
         env.extend(config.env.clone());
-        let size = config.terminal.map_or((24, 80), |t| (t.rows, t.columns));
-        let spec = ExecSpec {
-            argv: config.command.clone(),
+        let cwd = config.working_dir.clone().or(row.config.working_dir).unwrap_or_else(|| "/".into());
+        let program = doppel_spec::Program {
+            cwd,
             env: spec::environment(&env, config.tty, &user.home),
-            cwd: config.working_dir.clone().or(row.config.working_dir).unwrap_or_else(|| "/".into()),
-            uid: user.uid,
-            gid: user.gid,
-            groups: user.groups,
-            tty: config.tty.then_some(size),
-            stdin: config.stdin,
-            builtin: false,
-            discard: config.detach,
+            ..user.program(config.command.clone())
         };
-        let exec = self.launch_exec(&entry, config, spec).await?;
+        let exec = self.launch_exec(&entry, ExecConfig { program, builtin: false, spec: config }).await?;
         self.event(EventKind::ExecStart, &entry, &[("exec", exec.id.clone())]);
         if let Some(seconds) = timeout {
             let (core, exec) = (Arc::downgrade(&self), exec.clone());
             tokio::spawn(async move {
                 let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
                 if tokio::time::timeout(time, exec.ended()).await.is_err() && core.strong_count() > 0 {
-                    let ask = ExecAsk::Signal { signal: spec::KILL };
+                    let ask = ExecCommand::Signal { signal: spec::KILL };
                     // One that has just ended is what is wanted.
-                    let _ = exec.keeper.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await;
+                    let _ =
+                        exec.keeper.ask(KeeperCommand::ToExec { exec: exec.id.clone(), command: ask }).await;
                 }
             });
         }
@@ -112,24 +106,17 @@ impl Core {
     /// Starts a program of ours, as root.
     pub async fn run_in(&self, entry: &Arc<Entry>, program: Program) -> Result<Arc<Exec>, Problem> {
         let row = entry.row();
-        let spec = ExecSpec {
-            argv: program.argv.clone(),
-            env: spec::environment(&row.config.env, false, "/root"),
-            cwd: "/".into(),
-            builtin: program.builtin,
-            stdin: program.stdin,
-            discard: program.discard,
-            ..ExecSpec::default()
-        };
-        let config = api::CreateExec { command: program.argv, ..Default::default() };
-        self.launch_exec(entry, config, spec).await
+        let Program { argv, builtin, stdin, discard: detach } = program;
+        let spec = api::CreateExec { command: argv.clone(), stdin, detach, ..Default::default() };
+        let mut program = doppel_spec::Program::new(argv);
+        program.env = spec::environment(&row.config.env, false, "/root");
+        self.launch_exec(entry, ExecConfig { program, builtin, spec }).await
     }
 
     async fn launch_exec(
         &self,
         entry: &Arc<Entry>,
-        config: api::CreateExec,
-        spec: ExecSpec,
+        config: ExecConfig<String>,
     ) -> Result<Arc<Exec>, Problem> {
         check_runs(entry)?;
         let keeper = self.keeper_of(entry)?;
@@ -138,7 +125,7 @@ impl Core {
             domain: entry.id.clone(),
             run: locked(&entry.row).run,
             keeper: keeper.clone(),
-            config,
+            config: config.spec.clone(),
             pid: Mutex::new(None),
             printed: Mutex::default(),
             given: Arc::default(),
@@ -148,11 +135,11 @@ impl Core {
         // Before it is asked for: its first words may come before the answer.
         locked(&self.execs.0).insert(exec.id.clone(), exec.clone());
         let unanswered = Unanswered { core: self, exec: &exec };
-        let ask = Ask::Exec { id: entry.id.clone(), exec: exec.id.clone(), spec: Box::new(spec) };
+        let ask = KeeperCommand::Exec { id: entry.id.clone(), exec: exec.id.clone(), spec: Box::new(config) };
         let said = keeper.ask(ask).await;
         std::mem::forget(unanswered);
         match said {
-            Ok(Said::ExecStarted { pid }) => {
+            Ok(Reply::ExecStarted { pid }) => {
                 *locked(&exec.pid) = Some(pid);
                 if exec.has_ended() {
                     exec.forget();
@@ -272,8 +259,8 @@ impl Core {
         if let Some(bytes) = exec.read(at)
             && exec.state.borrow().end.is_none()
         {
-            let ask = ExecAsk::Taken { bytes };
-            if !exec.keeper.tell(Ask::ToExec { exec: exec.id.clone(), ask }) {
+            let ask = ExecCommand::Taken { bytes };
+            if !exec.keeper.tell(KeeperCommand::ToExec { exec: exec.id.clone(), command: ask }) {
                 // The next one is told.
                 locked(&exec.printed).owed += bytes;
             }
@@ -295,8 +282,8 @@ impl Core {
         }
     }
 
-    async fn to_exec(&self, exec: &Exec, ask: ExecAsk) -> Result<(), Problem> {
-        exec.keeper.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await.map(drop)
+    async fn to_exec(&self, exec: &Exec, ask: ExecCommand) -> Result<(), Problem> {
+        exec.keeper.ask(KeeperCommand::ToExec { exec: exec.id.clone(), command: ask }).await.map(drop)
     }
 
     pub async fn exec_input(
@@ -323,8 +310,8 @@ impl Core {
         let given = tokio::spawn(async move {
             let mut at = exec.given.clone().lock_owned().await;
             let over = exec.has_ended();
-            let ask = ExecAsk::Input { data, close, at: Some(*at) };
-            let said = exec.keeper.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await;
+            let ask = ExecCommand::Input { data, close, at: Some(*at) };
+            let said = exec.keeper.ask(KeeperCommand::ToExec { exec: exec.id.clone(), command: ask }).await;
             *at = at.wrapping_add(len);
             match said {
                 // It has ended with this, or before it came: as one does that reads no further.
@@ -336,19 +323,19 @@ impl Core {
     }
 
     pub async fn exec_resize(&self, exec: &Exec, to: api::ResizeTerminal) -> Result<(), Problem> {
-        self.to_exec(exec, ExecAsk::Resize { rows: to.rows, columns: to.columns }).await
+        self.to_exec(exec, ExecCommand::Resize { rows: to.rows, columns: to.columns }).await
     }
 
     pub async fn exec_kill(&self, exec: &Exec, how: &api::KillOptions) -> Result<(), Problem> {
         let signal = how.signal.as_deref().map_or(Ok(spec::KILL), spec::signal)?;
-        self.to_exec(exec, ExecAsk::Signal { signal }).await
+        self.to_exec(exec, ExecCommand::Signal { signal }).await
     }
 
     /// Hangs up a program of ours.
     pub async fn release(&self, exec: &Exec) {
         if !exec.has_ended() {
             // It may have ended just now.
-            let _ = self.to_exec(exec, ExecAsk::Release).await;
+            let _ = self.to_exec(exec, ExecCommand::Release).await;
         }
         locked(&self.execs.0).remove(&exec.id);
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use doppel_api::{self as api, Code, Problem, Validate};
-use serde_json::Value;
 
 use crate::domains::network;
 
@@ -15,14 +14,19 @@ pub(crate) fn wrong(text: impl Into<String>) -> Problem {
     Problem::new(Code::InvalidRequest, text)
 }
 
-/// Checks everything about a new domain that needs no look at the host.
+/// Checks what a new domain's schema leaves open and needs no look at the host.
 pub(crate) fn check(wanted: &api::CreateDomain) -> Result<(), Problem> {
-    wanted.validate()?;
     kind(wanted)?;
     if let Some(signal) = &wanted.stop_signal {
         self::signal(signal)?;
     }
-    network::wanted(&wanted.network).map(drop)
+    network::endpoint_spec(&wanted.network).map(drop)
+}
+
+/// Checks a new domain whose image has said what it says: that was not looked at yet.
+pub(crate) fn check_completed(config: &api::CreateDomain) -> Result<(), Problem> {
+    config.validate()?;
+    config.stop_signal.as_deref().map_or(Ok(()), |text| signal(text).map(drop))
 }
 
 /// Refuses what domains of the wanted kind cannot do.
@@ -31,7 +35,19 @@ fn kind(wanted: &api::CreateDomain) -> Result<(), Problem> {
         let text = "freeze_as: only para domains can be frozen, and this one is to be paene";
         return Err(Problem::new(Code::Unsupported, text));
     }
+    if wanted.kind == api::Kind::Para && keeps_files(wanted) {
+        return fits(wanted.kind, &api::Resources { disk_bytes: None, ..wanted.resources.clone() });
+    }
     fits(wanted.kind, &wanted.resources)
+}
+
+/// Whether what a domain changes is kept. It is if nobody says otherwise, as in Docker: unless it goes with the domain, or its bound
+/// is one of memory.
+pub(crate) fn keeps_files(wanted: &api::CreateDomain) -> bool {
+    let api::Resources { disk_bytes, disk_inodes, .. } = wanted.resources;
+    let in_memory = wanted.kind == api::Kind::Paene && (disk_bytes.is_some() || disk_inodes.is_some());
+    let kept = !(wanted.auto_remove || wanted.files.read_only || in_memory);
+    wanted.files.is_kept() || wanted.files.persist.is_none() && kept
 }
 
 /// Refuses limits that domains of this kind cannot have.
@@ -39,7 +55,7 @@ pub(crate) fn fits(kind: api::Kind, resources: &api::Resources) -> Result<(), Pr
     let unsupported = |text: &str| Err(Problem::new(Code::Unsupported, text));
     match kind {
         api::Kind::Para if resources.disk_bytes.is_some() || resources.disk_inodes.is_some() => unsupported(
-            "resources.disk_bytes, resources.disk_inodes: for paene domains; a para domain's files count as its memory",
+            "resources.disk_bytes, resources.disk_inodes: for paene domains, and bytes for what a para domain keeps; its other files count as its memory",
         ),
         api::Kind::Paene if resources.memory_target_bytes.is_some() => {
             unsupported("resources.memory_target_bytes: for a guest kernel, which a paene domain has not")
@@ -48,32 +64,9 @@ pub(crate) fn fits(kind: api::Kind, resources: &api::Resources) -> Result<(), Pr
     }
 }
 
-/// `new` over `old`: what is missing stays.
-pub(crate) fn merge(old: &api::Resources, new: &api::Resources) -> Result<api::Resources, Problem> {
-    let failed = |e: serde_json::Error| Problem::new(Code::Internal, e.to_string());
-    let fields = |r: &api::Resources| serde_json::to_value(r).map_err(failed);
-    let mut merged = fields(old)?;
-    if let (Some(all), Value::Object(given)) = (merged.as_object_mut(), fields(new)?) {
-        all.extend(given);
-    }
-    let merged: api::Resources = serde_json::from_value(merged).map_err(failed)?;
-    Ok(api::Resources { io_devices: merge_devices(&old.io_devices, &new.io_devices), ..merged })
-}
-
-fn merge_devices(old: &[api::IoDevice], new: &[api::IoDevice]) -> Vec<api::IoDevice> {
-    let mut all = old.to_vec();
-    for more in new {
-        match all.iter_mut().find(|d| d.device == more.device) {
-            Some(device) => {
-                device.read_bps = more.read_bps.or(device.read_bps);
-                device.write_bps = more.write_bps.or(device.write_bps);
-                device.read_iops = more.read_iops.or(device.read_iops);
-                device.write_iops = more.write_iops.or(device.write_iops);
-            }
-            None => all.push(more.clone()),
-        }
-    }
-    all
+/// `given` over `below`: what is missing is as there.
+pub(crate) fn over(given: &api::Resources, below: &api::Resources) -> Result<api::Resources, Problem> {
+    given.over(below).map_err(|e| Problem::new(Code::Internal, e.to_string()))
 }
 
 const SIGNALS: [(&str, i32); 31] = [
@@ -165,7 +158,7 @@ mod tests {
         let bad = |change: fn(&mut api::CreateDomain)| {
             let mut wanted = good.clone();
             change(&mut wanted);
-            check(&wanted).unwrap_err().detail
+            wanted.validate().and_then(|()| check(&wanted)).unwrap_err().detail
         };
         assert!(bad(|w| w.image = String::new()).contains("image"));
         assert!(bad(|w| w.name = Some("a/b".into())).contains("a/b"));
@@ -178,7 +171,11 @@ mod tests {
         assert!(bad(|w| w.resources.pids = Some(1)).contains("pids"));
         assert!(bad(|w| w.resources.cpu_weight = Some(0)).contains("cpu_weight"));
         assert!(bad(|w| w.log.max_files = 0).contains("log"));
-        assert!(bad(|w| w.resources.disk_bytes = Some(1 << 20)).contains("paene"));
+        let in_memory = |w: &mut api::CreateDomain| {
+            w.auto_remove = true;
+            w.resources.disk_bytes = Some(1 << 20);
+        };
+        assert!(bad(in_memory).contains("paene"));
         let paene = |change: fn(&mut api::CreateDomain)| {
             let mut wanted = api::CreateDomain { kind: api::Kind::Paene, ..good.clone() };
             check(&wanted).unwrap();
@@ -187,30 +184,6 @@ mod tests {
         };
         assert_eq!(paene(|w| w.freeze_as = Some("x".into())), Code::Unsupported);
         assert_eq!(paene(|w| w.resources.memory_target_bytes = Some(64 << 20)), Code::Unsupported);
-    }
-
-    #[test]
-    fn limits_are_merged() {
-        let old = api::Resources { cpus: Some(0.1), pids: Some(9), ..Default::default() };
-        let new = api::Resources { pids: Some(0), memory_bytes: Some(u64::MAX), ..Default::default() };
-        let both = api::Resources { cpus: Some(0.1), ..new.clone() };
-        assert_eq!(merge(&old, &new), Ok(both));
-    }
-
-    #[test]
-    fn limits_of_devices_are_merged() {
-        let of = |device: &str, read_bps, write_bps| api::IoDevice {
-            device: device.into(),
-            read_bps,
-            write_bps,
-            ..Default::default()
-        };
-        let old = [of("8:0", Some(1), Some(2)), of("8:1", Some(3), None)];
-        let merged = merge_devices(&old, &[of("8:0", None, Some(0)), of("/dev/x", Some(4), None)]);
-        assert_eq!(
-            merged,
-            [of("8:0", Some(1), Some(0)), of("8:1", Some(3), None), of("/dev/x", Some(4), None)]
-        );
     }
 
     #[test]

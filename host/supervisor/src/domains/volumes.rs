@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use doppel_api::{self as api, Code, MountKind, Problem};
-use doppel_volumes::{Error, Volume};
+use doppel_volumes::{Error, Volume, VolumeLimits};
 
 use crate::core::Core;
 use crate::domains::Entry;
@@ -17,6 +17,7 @@ pub(crate) fn volume_problem(error: &Error) -> Problem {
     let code = match error {
         Error::NotFound(_) => Code::VolumeNotFound,
         Error::InUse { .. } => Code::InUse,
+        Error::Exists(_) => Code::NameInUse,
         Error::Wrong(_) => Code::InvalidRequest,
         Error::Refused(_) => Code::Forbidden,
         error if is_full(error) => Code::StorageFull,
@@ -33,6 +34,9 @@ fn describe(volume: Volume) -> api::Volume {
         labels: volume.labels,
         anonymous: volume.anonymous,
         used_by: volume.users,
+        size_bytes: volume.limits.bytes,
+        inodes: volume.limits.inodes,
+        snapshot: volume.snapshot,
     }
 }
 
@@ -123,7 +127,12 @@ impl Core {
 
     pub async fn volume_create(self: Arc<Self>, wanted: api::CreateVolume) -> Result<api::Volume, Problem> {
         blocking(move || {
-            let made = self.volumes.create(wanted.name.as_deref(), wanted.labels);
+            let limits = VolumeLimits { bytes: wanted.size_bytes, inodes: wanted.inodes };
+            let name = wanted.name.as_deref();
+            let made = match &wanted.source {
+                Some(of) => self.volumes.copy(of, name.unwrap_or_default(), wanted.labels, wanted.snapshot),
+                None => self.volumes.create_within(name, wanted.labels, limits),
+            };
             made.map(describe).map_err(|e| volume_problem(&e))
         })
         .await

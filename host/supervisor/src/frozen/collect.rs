@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use doppel_api::{self as api, Code, Problem};
-use doppel_freezer::{FrozenImage, Place};
+use doppel_freezer::{FrozenImage, Medium};
 
 use crate::core::Core;
 use crate::domains::Origin;
@@ -67,7 +67,7 @@ impl Core {
             found.retain(|e| {
                 !e.name.ends_with(".asleep")
                     && !young.contains(&e.name)
-                    && which.in_memory.is_none_or(|m| m == (e.place == Place::Memory))
+                    && which.in_memory.is_none_or(|m| m == (e.medium == Medium::Memory))
                     && old_enough(&e.path)
                     && !core.is_cloned(&e.name)
                     && core.check_frozen_unused(&e.name).is_ok()

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
-use doppel_freezer::{FrozenImage, Place};
+use doppel_freezer::{FrozenImage, Medium};
 
 use crate::asker::Asker;
 use crate::core::Core;
 use crate::domains::{Entry, Origin, User, is_live};
 use crate::domains::{network, spec};
 use crate::jobs::blocking;
-use crate::keeper::protocol::{Ask, Said};
+use crate::keeper::protocol::{KeeperCommand, Reply};
 use crate::telemetry::stages::What;
 use crate::{locked, time};
 
@@ -33,7 +33,7 @@ impl Core {
         if entry.state() != DomainState::Running {
             return Err(Problem::new(Code::WrongState, format!("domain {} does not run", entry.name())));
         }
-        let place = if how.in_memory { Place::Memory } else { Place::Disk };
+        let place = if how.in_memory { Medium::Memory } else { Medium::Disk };
         let to = self.frozen.vacant(&how.frozen, place).map_err(problem(Code::NameInUse))?;
         if how.stop {
             locked(&entry.row).stopped = true;
@@ -53,9 +53,9 @@ impl Core {
         keep_network: bool,
     ) -> Result<api::FreezeReport, Problem> {
         let (run, begun) = (locked(&entry.row).run, Instant::now());
-        let ask = Ask::Freeze { id: entry.id.clone(), to, stop, keep_network };
+        let ask = KeeperCommand::Freeze { id: entry.id.clone(), to, stop, keep_network };
         match self.ask(entry, ask).await? {
-            Said::Frozen { bytes, stop_us, pause_us } => {
+            Reply::Frozen { bytes, stop_us, pause_us } => {
                 self.stages.note_us(What::Freeze, [("stop", stop_us), ("pause", pause_us)]);
                 self.stages.note(What::Freeze, "all", begun.elapsed());
                 if stop {
@@ -103,7 +103,7 @@ impl Core {
         let to = self
             .frozen
             .path(&name)
-            .or_else(|_| self.frozen.vacant(&name, Place::Disk))
+            .or_else(|_| self.frozen.vacant(&name, Medium::Disk))
             .map_err(problem(Code::Internal))?;
         let before = locked(&entry.row).asleep.replace(name.clone());
         // Written down first: whoever finds it asleep must know where.
@@ -138,8 +138,35 @@ impl Core {
         if is_live(state) || !asleep {
             return Err(Problem::new(Code::WrongState, format!("domain {} is not hibernated", entry.name())));
         }
-        self.launch(&entry, true).await?;
+        if let Err(problem) = self.launch(&entry, true).await {
+            self.give_up_stale(&entry).await;
+            return Err(problem);
+        }
         Ok(entry.describe(&self.volumes))
+    }
+
+    /// Gives up the memory of a domain that could not wake with it because its files are newer; it can be started with those.
+    async fn give_up_stale(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let (core, row) = (self.clone(), entry.row());
+        let stale = blocking(move || {
+            let Some(dir) = core.layer_dir(&row)? else { return Ok(false) };
+            let now = doppel_layers::state(&dir).map_err(|e| Problem::new(Code::Internal, e.to_string()))?;
+            let path = core.frozen.path(row.asleep.as_deref().unwrap_or_default());
+            let frozen = path.and_then(|path| FrozenImage::open_unchecked(&path));
+            Ok(frozen.map_err(problem(Code::Internal))?.header().layer != now)
+        });
+        if !stale.await.unwrap_or(false) {
+            return;
+        }
+        let asleep = {
+            let mut row = locked(&entry.row);
+            row.state = DomainState::Exited;
+            row.asleep.take()
+        };
+        self.save_soon(entry);
+        // A keeper that does not answer has nothing of it, or will end.
+        let _ = self.ask(entry, KeeperCommand::Release { id: entry.id.clone() }).await;
+        self.discard_asleep(asleep);
     }
 
     /// All frozen images, without those in which domains sleep.
@@ -161,7 +188,7 @@ impl Core {
         Ok(api::FrozenImage {
             name: entry.name.clone(),
             size_bytes: entry.used,
-            in_memory: entry.place == Place::Memory,
+            in_memory: entry.medium == Medium::Memory,
             image: shown,
             command,
             hostname: description.hostname,
@@ -245,7 +272,7 @@ impl Core {
         asker: Asker,
     ) -> Result<api::Cloned, Problem> {
         let count = how.count.unwrap_or(1);
-        network::wanted(&how.network)?;
+        network::endpoint_spec(&how.network)?;
         spec::fits(api::Kind::Para, &how.resources)?;
         let _cloning = self.origins.cloning(&name);
         let core = self.clone();
@@ -293,25 +320,20 @@ impl Core {
             return self.clone().made_before(entry, true).await.map(|made| made.domain);
         }
         let name = how.name.as_ref().map(|n| if count > 1 { format!("{n}-{index}") } else { n.clone() });
-        let mut resources = how.resources.clone();
+        // Its memory limit is the one that was frozen.
+        let defaults = api::Resources { memory_bytes: None, ..self.resources.of_kind(api::Kind::Para) };
+        let mut resources = spec::over(&how.resources, &defaults)?;
         let (cpus, memory) = crate::domains::create::capacity();
         // What it is then is in the answer.
         let _ = api::validate::within_host(&mut resources, cpus, memory);
         let config = api::CreateDomain {
             image: from.shown.clone(),
             name,
-            command: how.command.clone(),
-            env: how.env.clone(),
             user: Some("0:0".into()),
-            stdin: how.stdin,
-            auto_remove: how.auto_remove,
-            labels: how.labels.clone(),
             resources,
-            network: how.network.clone(),
-            timeout_seconds: how.timeout_seconds,
             stop_signal: Some("SIGTERM".into()),
             stop_timeout_seconds: Some(10),
-            ..api::CreateDomain::default()
+            ..how.domain()
         };
         let origin = Origin::Clone {
             frozen: from.name.clone(),
@@ -334,7 +356,7 @@ struct From {
     image: std::path::PathBuf,
     /// The image's name, if it is known.
     shown: String,
-    /// Command of the domain that was frozen, if it is known.
+    /// KeeperCommand of the domain that was frozen, if it is known.
     command: Vec<String>,
     digest: String,
 }

@@ -75,6 +75,7 @@ pub(super) fn routes() -> Vec<Route<Site>> {
     all.extend(frozen());
     all.extend(images());
     all.extend(volumes());
+    all.extend(disks());
     all
 }
 
@@ -613,6 +614,43 @@ fn volumes() -> Vec<Route<Site>> {
             "Remove a volume with its files",
             |c: Call, q: Options<api::RemoveVolume>, ()| async move {
                 c.state.supervisor.volume_remove(&c.name, q.0).await
+            },
+        ),
+    ]
+}
+
+fn disks() -> Vec<Route<Site>> {
+    vec![
+        Route::new(Method::GET, "/v1/disks", "List disks", |c: Call, (), ()| async move {
+            c.state.supervisor.disk_list().await.map(List)
+        }),
+        Route::new(
+            Method::POST,
+            "/v1/disks",
+            "Make a disk",
+            |c: Call, (), b: Json<api::CreateDisk>| async move {
+                api::Validate::validate(&b.0)?;
+                c.state.supervisor.disk_create(b.0).await.map(With::<201, _>)
+            },
+        ),
+        Route::new(Method::GET, "/v1/disks/{name}", "Inspect a disk", |c: Call, (), ()| async move {
+            c.state.supervisor.disk_inspect(&c.name).await.map(Json)
+        }),
+        Route::new(
+            Method::PATCH,
+            "/v1/disks/{name}",
+            "Give a disk another size",
+            |c: Call, (), b: Json<api::ResizeDisk>| async move {
+                api::Validate::validate(&b.0)?;
+                c.state.supervisor.disk_resize(&c.name, b.0.size_bytes).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::DELETE,
+            "/v1/disks/{name}",
+            "Remove a disk with what is on it",
+            |c: Call, q: Options<api::RemoveDisk>, ()| async move {
+                c.state.supervisor.disk_remove(&c.name, q.0).await
             },
         ),
     ]

@@ -1,6 +1,8 @@
 //! Root images.
 
+pub mod disks;
 pub mod image_cache;
+pub mod layers;
 pub mod root;
 
 use std::collections::HashMap;
@@ -26,6 +28,7 @@ fn describe(name: String, record: Record) -> api::Image {
         Source::Directory { path } => format!("directory {}", path.display()),
         Source::Archive { path } => format!("archive {}", path.display()),
         Source::Oci { reference } => reference,
+        Source::Domain { name, image } => format!("domain {name} of {image}"),
         Source::Packages { suite, packages } => format!("{suite}: {}", packages.join(" ")),
     };
     api::Image {

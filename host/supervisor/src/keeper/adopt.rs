@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use super::config::{domain_dir, records};
 use super::log::Journal;
-use super::protocol::{Exit, Fault, Said, Usage, Word};
+use super::protocol::{Exit, Fault, Message, Reply, Usage};
 use super::records::{Note, now};
 use super::serve;
 use super::{Domain, Keeper, Sink, Tap, locked};
@@ -44,6 +44,16 @@ pub(super) fn wait_for(lock: &File) -> rustix::io::Result<()> {
             other => return other,
         }
     }
+}
+
+/// Its layer again, of a domain that goes on.
+fn held_again(id: &str, dir: &Path) -> Option<doppel_layers::Lock> {
+    // Nobody else gets it: the supervisor notes whose it is.
+    let held = doppel_layers::Lock::of(dir);
+    if !matches!(held, Ok(Some(_))) {
+        tracing::warn!("domain {id} goes on, and its layer {} is not locked", dir.display());
+    }
+    held.ok().flatten()
 }
 
 impl Keeper {
@@ -165,10 +175,12 @@ impl Keeper {
             .zip(channels.network)
             .map(|(part, channel)| self.resume_network(part, channel, counted));
         let network = network.and_then(|resumed| self.or_end(key, &note.id, "network", resumed));
-        let storage = channels
-            .storage
-            .map(|channel| self.storage.resume(&note.id, note.run, note.volumes, channel))
-            .and_then(|resumed| self.or_end(key, &note.id, "volumes", resumed));
+        let storage = match channels.storage {
+            Some(channel) => Some(self.storage.resume(&note.id, note.run, note.volumes, channel)),
+            None => (!note.volumes.is_empty()).then(|| self.storage.hold(note.volumes)),
+        };
+        let storage = storage.and_then(|resumed| self.or_end(key, &note.id, "volumes", resumed));
+        let layer = note.layer.as_deref().and_then(|dir| held_again(&note.id, dir));
         let live = self.fleet.get(key);
         let paused = live.is_some_and(doppel_domain::Domain::is_paused);
         if let Some(live) = live {
@@ -189,10 +201,12 @@ impl Keeper {
             calls: note.calls,
             network,
             storage,
+            layer,
             traffic: note.traffic,
             keeps_network: note.keeps_network,
             ..Domain::new(note.run, key, journal, tap, note.log, note.limits)
         };
+        domain.storage.iter().for_each(|storage| storage.limit(&domain.limits));
         let networked = domain.network.is_some();
         self.domains.insert(note.id.clone(), domain);
         self.adopt_execs(&note.id, key);
@@ -250,6 +264,7 @@ impl Keeper {
             traffic: domain.network.as_ref().map(Attachment::traffic),
             keeps_network: domain.keeps_network,
             volumes: domain.storage.as_ref().map(|s| s.volumes.clone()).unwrap_or_default(),
+            layer: domain.layer.as_ref().map(|l| l.dir.clone()),
         };
         if let Some(Err(error)) = note.to_value().map(|note| live.set_note(note)) {
             tracing::warn!("domain {id}: a successor of this keeper will not know of a change: {error}");
@@ -258,10 +273,10 @@ impl Keeper {
 
     /// Ends for a keeper of another program, which takes over all domains as if this one had been killed; what keeps it
     /// from that is said.
-    pub(super) fn give_way(&mut self, n: u64, program: &Path) -> Said {
+    pub(super) fn give_way(&mut self, n: u64, program: &Path) -> Reply {
         let file = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino()));
         match (file(program), file(Path::new("/proc/self/exe"))) {
-            (Ok(theirs), Ok(ours)) if theirs == ours => return Said::Done,
+            (Ok(theirs), Ok(ours)) if theirs == ours => return Reply::Done,
             (Err(error), _) | (_, Err(error)) => {
                 return serve::refused(Fault::Host, format!("cannot examine {}: {error}", program.display()));
             }
@@ -271,7 +286,7 @@ impl Keeper {
             "a domain is being frozen"
         } else {
             tracing::info!("gives way to a keeper of {}", program.display());
-            self.say(&Word::Answer { n, said: Said::Done });
+            self.say(&Message::Reply { n, reply: Reply::Done });
             self.flush();
             // Nothing is taken apart, and the lock goes last.
             std::process::exit(0);
@@ -280,7 +295,7 @@ impl Keeper {
     }
 
     /// A start that was asked for before, of which the supervisor has not heard: its answer, or that it comes later.
-    pub(super) fn start_again(&mut self, n: u64, id: &str, run: u64) -> Option<Option<Said>> {
+    pub(super) fn start_again(&mut self, n: u64, id: &str, run: u64) -> Option<Option<Reply>> {
         let domain = self.domains.get_mut(id).filter(|d| d.run == run)?;
         let Some(at) = domain.started_at.clone() else {
             if domain.exit.is_some() {
@@ -292,6 +307,6 @@ impl Keeper {
         };
         let network = domain.network.as_ref().map(doppel_net::Attachment::place);
         let pid = self.fleet.get(domain.key).map_or(0, doppel_domain::Domain::pid);
-        Some(Some(Said::Started { pid, at, warnings: Vec::new(), stages: Vec::new(), network }))
+        Some(Some(Reply::Started { pid, at, warnings: Vec::new(), stages: Vec::new(), network }))
     }
 }

@@ -34,6 +34,9 @@ pub(crate) fn records(runtime: &Path) -> PathBuf {
     runtime.join("kept")
 }
 
+/// What is kept there of the storage service is in a directory of this name.
+pub(crate) const STORAGE: &str = "storage";
+
 /// Directory of a domain's log and exit.
 pub(crate) fn domain_dir(store: &Path, id: &str) -> PathBuf {
     store.join("domains").join(id)

@@ -2,7 +2,7 @@
 
 use doppel_domain::{Ended, Error, Event, Key};
 
-use super::protocol::{Exit, News, Said, Usage, Word};
+use super::protocol::{Exit, Message, Notification, Reply, Usage};
 use super::serve::{TOOL_ERROR, exit_of, failed, gone, stages};
 use super::{Domain, Keeper};
 use crate::time;
@@ -27,8 +27,8 @@ fn key_of(event: &Event) -> Key {
 }
 
 /// An answer without contents, or why not.
-fn done(result: Result<(), Error>) -> Said {
-    result.map_or_else(|e| failed(&e), |()| Said::Done)
+fn done(result: Result<(), Error>) -> Reply {
+    result.map_or_else(|e| failed(&e), |()| Reply::Done)
 }
 
 impl Keeper {
@@ -39,10 +39,10 @@ impl Keeper {
         {
             // Its domain may have ended by it, and be forgotten already.
             let said = match result {
-                Ok(r) => Said::Frozen { bytes: r.bytes, stop_us: r.stop_us, pause_us: r.pause_us },
+                Ok(r) => Reply::Frozen { bytes: r.bytes, stop_us: r.stop_us, pause_us: r.pause_us },
                 Err(error) => failed(error),
             };
-            self.say(&Word::Answer { n, said });
+            self.say(&Message::Reply { n, reply: said });
             return;
         }
         if matches!(event, Event::Started { .. } | Event::Ended(_)) {
@@ -71,7 +71,7 @@ impl Keeper {
             Event::Frozen { .. } => {}
             Event::FrozeItself { result, .. } => {
                 let failed = result.err().map(|e| e.to_string());
-                self.say(&Word::News(News::FrozeItself { id, failed }));
+                self.say(&Message::Notification(Notification::FrozeItself { id, failed }));
             }
             Event::Paused { result, .. } => {
                 domain.paused = result.is_ok();
@@ -81,12 +81,13 @@ impl Keeper {
             Event::Unpaused(_) => {
                 domain.paused = false;
                 let call = domain.pausing.take();
-                self.reply(call, Said::Done);
+                self.reply(call, Reply::Done);
             }
             Event::Limited { result, .. } => {
                 let Some((call, limits)) = domain.limiting.take() else { return };
                 if result.is_ok() {
                     domain.limits = limits;
+                    domain.storage.iter().for_each(|storage| storage.limit(&domain.limits));
                     self.write_note(key);
                 }
                 self.reply(call, done(result));
@@ -95,11 +96,11 @@ impl Keeper {
                 for n in std::mem::take(&mut domain.counting) {
                     let said = match &result {
                         Ok((private, shared)) => {
-                            Said::Memory { private_bytes: *private, shared_bytes: *shared }
+                            Reply::Memory { private_bytes: *private, shared_bytes: *shared }
                         }
                         Err(e) => failed(e),
                     };
-                    self.say(&Word::Answer { n, said });
+                    self.say(&Message::Reply { n, reply: said });
                 }
             }
             Event::Session(_, session, event) => self.exec_happened(session, event),
@@ -140,7 +141,7 @@ impl Keeper {
         let (code, reason, out_of_memory) = exit_of(&ended.outcome, domain.killed);
         let run = domain.run;
         for n in calls {
-            self.say(&Word::Answer { n, said: gone(&id) });
+            self.say(&Message::Reply { n, reply: gone(&id) });
         }
         let at = time::now();
         self.ended(Exit { id, run, code, reason, out_of_memory, at, asleep, lost: false, usage });

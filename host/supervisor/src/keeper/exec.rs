@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use doppel_domain::{ExecConfig, Key, Output, SessionEnd, SessionEvent, SessionKey};
+use doppel_spec::CreateExec;
 use serde::{Deserialize, Serialize};
 
-use super::protocol::{ExecAsk, ExecSpec, Fault, KnownExec, News, Refusal, Said, Stream, WINDOW, Word};
+use super::protocol::{ExecCommand, Fault, KnownExec, Message, Notification, Refusal, Reply, Stream, WINDOW};
 use super::serve::{Input, Piece, failed, gone, refused};
 use super::{Keeper, Outbox, locked};
 
@@ -99,7 +100,7 @@ impl doppel_domain::Sink for Sink {
         }
         self.flow.waiting.fetch_add(taken as u64, Ordering::Relaxed);
         let stream = Stream::from(stream);
-        let news = News::ExecPrinted { exec: self.exec.clone(), stream, bytes: taken, at: Some(at) };
+        let news = Notification::ExecPrinted { exec: self.exec.clone(), stream, bytes: taken, at: Some(at) };
         let end = at.wrapping_add(u32::try_from(taken).unwrap_or_default());
         let mark = Mark { flow: self.flow.clone(), domain: self.domain, stream, end };
         locked(&self.outbox).push((news, bytes[..taken].to_vec(), Some(mark)));
@@ -130,12 +131,18 @@ impl Keeper {
     }
 
     /// Starts a program; it is answered when it runs or cannot.
-    pub(super) fn exec(&mut self, n: u64, id: &str, exec: String, spec: ExecSpec) -> Option<Said> {
+    pub(super) fn exec(
+        &mut self,
+        n: u64,
+        id: &str,
+        exec: String,
+        config: ExecConfig<String>,
+    ) -> Option<Reply> {
         if let Some(known) = self.execs.get_mut(&exec).filter(|e| e.of == id) {
             // Asked for before, of a keeper that has died or on another connection.
             return match (known.end, known.pid) {
                 (Some(end), _) => Some(started(end)),
-                (None, Some(pid)) => Some(Said::ExecStarted { pid }),
+                (None, Some(pid)) => Some(Reply::ExecStarted { pid }),
                 (None, None) => {
                     known.starting = Some(n);
                     None
@@ -146,25 +153,15 @@ impl Keeper {
             Some(domain) => domain.key,
             None => return Some(gone(id)),
         };
-        let left = Left { exec: exec.clone(), stdin: spec.stdin, discard: spec.discard };
+        let CreateExec { stdin, detach: discard, .. } = config.spec;
+        let left = Left { exec: exec.clone(), stdin, discard };
         let note = match serde_json::to_string(&left) {
             Ok(note) => note,
             Err(error) => return Some(refused(Fault::Request, error.to_string())),
         };
-        let config = ExecConfig {
-            env: spec.env.into_iter().map(Into::into).collect(),
-            cwd: spec.cwd.into(),
-            uid: spec.uid,
-            gid: spec.gid,
-            groups: spec.groups,
-            tty: spec.tty,
-            stdin: spec.stdin,
-            builtin: spec.builtin,
-            ..ExecConfig::new(spec.argv.into_iter().map(Into::into).collect())
-        };
         let flow = Arc::new(Flow::default());
-        let output = self.exec_output(&exec, domain, spec.discard, &flow);
-        match self.fleet.exec_kept(domain, &config, output, &note) {
+        let output = self.exec_output(&exec, domain, discard, &flow);
+        match self.fleet.exec_kept(domain, &config.into(), output, &note) {
             Ok(session) => {
                 self.enter_exec(exec, id, domain, session, flow, Some(n));
                 None
@@ -251,23 +248,23 @@ impl Keeper {
     }
 
     /// Does something with a program; none if the answer comes later.
-    pub(super) fn exec_ask(&mut self, n: u64, id: &str, ask: ExecAsk) -> Option<Said> {
+    pub(super) fn exec_ask(&mut self, n: u64, id: &str, ask: ExecCommand) -> Option<Reply> {
         let over = || Some(refused(Fault::Gone, "the program has ended"));
         let Some(exec) = self.execs.get_mut(id) else { return over() };
         let ended = exec.end.is_some();
         match ask {
-            ExecAsk::Release => self.release_exec(id),
+            ExecCommand::Release => self.release_exec(id),
             _ if ended => return over(),
-            ExecAsk::Taken { bytes } => {
+            ExecCommand::Taken { bytes } => {
                 let waiting = &exec.flow.waiting;
                 waiting.fetch_sub(bytes.min(waiting.load(Ordering::Relaxed)), Ordering::Relaxed);
                 self.fleet.unblock(exec.domain);
             }
-            ExecAsk::Signal { signal } => self.fleet.signal_session(exec.domain, exec.session, signal),
-            ExecAsk::Resize { rows, columns } => {
+            ExecCommand::Signal { signal } => self.fleet.signal_session(exec.domain, exec.session, signal),
+            ExecCommand::Resize { rows, columns } => {
                 self.fleet.resize_session(exec.domain, exec.session, rows, columns);
             }
-            ExecAsk::Input { data, close, at } => {
+            ExecCommand::Input { data, close, at } => {
                 let Ok(bytes) = STANDARD.decode(data) else {
                     return Some(refused(Fault::Request, "not base64"));
                 };
@@ -276,7 +273,7 @@ impl Keeper {
                 return None;
             }
         }
-        Some(Said::Done)
+        Some(Reply::Done)
     }
 
     fn feed_exec(&mut self, id: &str) {
@@ -295,7 +292,7 @@ impl Keeper {
             exec.input.queue.pop_front();
         }
         for n in done {
-            self.say(&Word::Answer { n, said: Said::Done });
+            self.say(&Message::Reply { n, reply: Reply::Done });
         }
     }
 
@@ -307,7 +304,7 @@ impl Keeper {
                 let Some(exec) = self.execs.get_mut(&id) else { return };
                 exec.pid = Some(pid);
                 let call = exec.starting.take();
-                self.reply(call, Said::ExecStarted { pid });
+                self.reply(call, Reply::ExecStarted { pid });
             }
             SessionEvent::InputRoom => self.feed_exec(&id),
             SessionEvent::Ended(end, _) => self.exec_ended(id, end),
@@ -327,7 +324,7 @@ impl Keeper {
         }
         self.reply(call, started(end));
         for n in waiting {
-            self.say(&Word::Answer { n, said: Said::Done });
+            self.say(&Message::Reply { n, reply: Reply::Done });
         }
         let reason = match end {
             // That it could not be started is the answer to whoever asks for it, now or again.
@@ -337,15 +334,15 @@ impl Keeper {
             SessionEnd::DomainEnded => Some("the domain has ended".to_owned()),
             SessionEnd::Broken => Some("the domain broke the protocol of sessions".to_owned()),
         };
-        self.say(&Word::News(News::ExecEnded { exec: id, code: end.code(), reason }));
+        self.say(&Message::Notification(Notification::ExecEnded { exec: id, code: end.code(), reason }));
     }
 }
 
 /// The answer to whoever asks for a program that has ended.
-fn started(end: SessionEnd) -> Said {
+fn started(end: SessionEnd) -> Reply {
     let (fault, text) = match end {
         // So short that its start was not seen by itself.
-        SessionEnd::Exited(_) => return Said::ExecStarted { pid: 0 },
+        SessionEnd::Exited(_) => return Reply::ExecStarted { pid: 0 },
         SessionEnd::Failed(2) => (Fault::NotFound, "the command is not there"),
         SessionEnd::Failed(12) => (
             Fault::NotExecutable,
@@ -358,5 +355,5 @@ fn started(end: SessionEnd) -> Said {
     };
     let number =
         if let SessionEnd::Failed(errno) = end { format!(" (errno {errno})") } else { String::new() };
-    Said::Refused(Refusal { fault, text: format!("{text}{number}") })
+    Reply::Refused(Refusal { fault, text: format!("{text}{number}") })
 }

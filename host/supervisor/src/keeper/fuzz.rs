@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 use super::peer::Peer;
-use super::protocol::{Call, LONGEST, Word};
+use super::protocol::{Call, LONGEST, Message};
 
 /// Bytes as what a keeper hears from its supervisor, in pieces, and as what that hears from it: taken or refused, and what was
 /// taken can be said again.
@@ -26,8 +26,8 @@ pub fn lines(bytes: &[u8]) {
             break;
         }
     }
-    if let Ok(word) = serde_json::from_slice::<Word>(bytes) {
+    if let Ok(word) = serde_json::from_slice::<Message>(bytes) {
         let line = serde_json::to_vec(&word).expect("plain data");
-        serde_json::from_slice::<Word>(&line).expect("what is said can be heard");
+        serde_json::from_slice::<Message>(&line).expect("what is said can be heard");
     }
 }

@@ -9,7 +9,6 @@
 //! bytes to it. A keeper without domains and without a supervisor ends.
 
 mod adopt;
-mod asleep;
 pub(crate) mod config;
 mod events;
 mod exec;
@@ -42,7 +41,7 @@ use crate::keeper::config::write_exit;
 pub use config::KeeperConfig;
 use log::Journal;
 use peer::Peer;
-use protocol::{Exit, Limits, News, Usage, Word};
+use protocol::{Exit, Limits, Message, Notification, Usage};
 
 /// How long a keeper that has nothing to keep waits for a supervisor.
 const LINGER: Duration = Duration::from_secs(5);
@@ -84,8 +83,10 @@ struct Domain {
     calls: u64,
     /// Its part in the network while it runs.
     network: Option<doppel_net::Attachment>,
-    /// Its volumes while it runs, if a storage service has them.
+    /// Its volumes while it runs.
     storage: Option<storage::Storage>,
+    /// Its layer while it runs, if it has one.
+    layer: Option<doppel_layers::Lock>,
     /// The most that was counted of what it sent and received; none: it never had a network.
     traffic: Option<doppel_net::Traffic>,
     /// It is being hibernated, and keeps its connections.
@@ -124,6 +125,7 @@ impl Domain {
             calls: 0,
             network: None,
             storage: None,
+            layer: None,
             traffic: None,
             keeps_network: false,
         }
@@ -132,7 +134,7 @@ impl Domain {
 
 /// What followed domains and further programs have printed since the last turn: news, the bytes that follow them, and what
 /// is safe when these have been sent.
-type Outbox = Arc<Mutex<Vec<(News, Vec<u8>, Option<exec::Mark>)>>>;
+type Outbox = Arc<Mutex<Vec<(Notification, Vec<u8>, Option<exec::Mark>)>>>;
 /// Most bytes of a line of a log.
 const PIECE: usize = 16 << 10;
 
@@ -158,7 +160,7 @@ impl doppel_domain::Sink for Sink {
             // The domain is told that it was taken when it is in the log, or known to be missing there.
             let line = journal.add(stream, end, piece);
             if self.tap.0.load(std::sync::atomic::Ordering::Relaxed) {
-                let news = News::Printed { id: self.id.clone(), line: line.clone() };
+                let news = Notification::Printed { id: self.id.clone(), line: line.clone() };
                 locked(&self.outbox).push((news, Vec::new(), None));
             }
         }
@@ -190,7 +192,7 @@ struct Keeper {
     /// The network service, from the first domain on that wants it.
     network: Option<doppel_net::Manager>,
     storage: storage::Service,
-    sleepers: asleep::Sleepers,
+    sleepers: network::asleep::Sleepers,
     /// A descriptor to give up when there are no others.
     held_back: Option<File>,
 }
@@ -246,7 +248,7 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
         spares: spares::Spares::new(),
         images: doppel_domain::Images::default(),
         network: None,
-        sleepers: asleep::Sleepers::default(),
+        sleepers: network::asleep::Sleepers::default(),
         held_back: None,
     };
     keeper.adopt();
@@ -402,7 +404,7 @@ impl Keeper {
     }
 
     /// Says something to a supervisor that has greeted. What happens before that, its greeting is answered with.
-    fn say(&mut self, word: &Word) {
+    fn say(&mut self, word: &Message) {
         if let Some(peer) = self.peer.as_mut().filter(|_| self.greeted.get()) {
             peer.say(word);
         }
@@ -423,10 +425,11 @@ impl Keeper {
             domain.exit = Some(exit.clone());
             // Its ports are free before anybody hears of its end, unless it sleeps.
             domain.storage = None;
+            domain.layer = None;
             kept = domain.network.take().filter(|_| exit.asleep && domain.keeps_network);
         }
         self.send_printed();
-        self.say(&Word::News(News::Ended(Box::new(exit.clone()))));
+        self.say(&Message::Notification(Notification::Ended(Box::new(exit.clone()))));
         if let Some(attachment) = kept {
             self.keep_network(&exit.id, attachment, false);
         }

@@ -1,15 +1,17 @@
 //! The keeper's network services, for all domains that want a network; started with the first of them.
 
+pub(super) mod asleep;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, Manager, Part, Rules, Traffic, Wanted};
+use doppel_net::{Attachment, EndpointSpec, Manager, Part, Rules, Traffic};
 
 use super::Keeper;
 use super::config::{KeeperConfig, records};
-use super::protocol::{Fault, News, Said, Word};
+use super::protocol::{Fault, Message, Notification, Reply};
 use super::serve::{gone, refused};
 
 /// Lines of the service's log taken in a turn.
@@ -17,7 +19,7 @@ const LINES: usize = 64;
 
 impl Keeper {
     /// Gives a domain its part in the network, or says why not.
-    pub(super) fn attach(&mut self, wanted: Wanted) -> Result<Attachment, Said> {
+    pub(super) fn attach(&mut self, wanted: EndpointSpec) -> Result<Attachment, Reply> {
         let manager = self
             .manager()
             .map_err(|e| refused(Fault::Host, format!("cannot start a network service: {e}")))?;
@@ -73,12 +75,12 @@ impl Keeper {
     }
 
     /// Has others of its network find a domain by another name.
-    pub(super) fn set_name(&self, id: &str, name: &str) -> Said {
+    pub(super) fn set_name(&self, id: &str, name: &str) -> Reply {
         match self.part(id) {
             Some(network) => {
                 network.set_name(name);
                 self.write_part(id);
-                Said::Done
+                Reply::Done
             }
             None => gone(id),
         }
@@ -93,12 +95,12 @@ impl Keeper {
     }
 
     /// Gives a domain's network other rules.
-    pub(super) fn set_rules(&self, id: &str, rules: Rules) -> Said {
+    pub(super) fn set_rules(&self, id: &str, rules: Rules) -> Reply {
         match self.part(id) {
             Some(network) => match network.set_rules(rules) {
                 Ok(()) => {
                     self.write_part(id);
-                    Said::Done
+                    Reply::Done
                 }
                 Err(e) => refused(fault(&e), e.to_string()),
             },
@@ -107,13 +109,13 @@ impl Keeper {
     }
 
     /// How the services are; none before the first domain that wants one.
-    pub(super) fn services(&self) -> Said {
+    pub(super) fn services(&self) -> Reply {
         let network = self.network.as_ref().map(Manager::health).unwrap_or_default();
-        Said::AllServices { network, storage: self.storage.health() }
+        Reply::AllServices { network, storage: self.storage.health() }
     }
 
     /// Replaces the network services by ones of another program; whoever comes first later has those of this one.
-    pub(super) fn upgrade_services(&self, program: &Path, if_other: bool) -> Said {
+    pub(super) fn upgrade_services(&self, program: &Path, if_other: bool) -> Reply {
         let Some(network) = &self.network else { return self.services() };
         let done = match if_other.then(|| network.is_of(program)) {
             Some(Ok(true)) => Ok(()),
@@ -136,7 +138,7 @@ impl Keeper {
             let found = self.domains.values().find(whose).and_then(|d| self.keys.get(&d.key).cloned());
             // That of one that has ended meanwhile is of no interest.
             if let Some(id) = found {
-                self.say(&Word::News(News::Firewall { id, line }));
+                self.say(&Message::Notification(Notification::Firewall { id, line }));
             }
         }
     }

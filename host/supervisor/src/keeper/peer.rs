@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use super::exec::Mark;
-use super::protocol::{Call, LONGEST, News, Word};
+use super::protocol::{Call, LONGEST, Message, Notification};
 
 /// Output that is not read up to here is dropped beyond it. Answers and ends never are.
 const BACKLOG: usize = 16 << 20;
@@ -79,12 +79,12 @@ impl Peer {
     }
 
     /// Puts a word into the queue.
-    pub fn say(&mut self, word: &Word) {
+    pub fn say(&mut self, word: &Message) {
         self.say_lost();
         self.push(word);
     }
 
-    fn push(&mut self, word: &Word) {
+    fn push(&mut self, word: &Message) {
         // Words are plain data: they always serialize.
         if serde_json::to_writer(&mut self.waiting, word).is_ok() {
             self.waiting.push(b'\n');
@@ -92,8 +92,8 @@ impl Peer {
     }
 
     /// Puts output into the queue, if there is room: news, and the bytes that belong to them.
-    pub fn print(&mut self, news: News, bytes: &[u8], mark: Option<Mark>) {
-        if let News::Printed { id, line } = &news
+    pub fn print(&mut self, news: Notification, bytes: &[u8], mark: Option<Mark>) {
+        if let Notification::Printed { id, line } = &news
             && self.waiting.len() - self.sent > BACKLOG
         {
             let bytes = line.bytes().len() as u64;
@@ -103,7 +103,7 @@ impl Peer {
             }
             return;
         }
-        self.say(&Word::News(news));
+        self.say(&Message::Notification(news));
         self.waiting.extend_from_slice(bytes);
         let end = self.all_sent + (self.waiting.len() - self.sent) as u64;
         self.marks.extend(mark.map(|mark| (end, mark)));
@@ -117,7 +117,7 @@ impl Peer {
 
     fn say_lost(&mut self) {
         for (id, bytes) in std::mem::take(&mut self.lost) {
-            self.push(&Word::News(News::Lost { id, bytes }));
+            self.push(&Message::Notification(Notification::Lost { id, bytes }));
         }
     }
 

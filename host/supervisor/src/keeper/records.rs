@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
 
+use doppel_domain::DomainConfig;
 use doppel_domain::Keep;
 use doppel_domain::Start;
 use doppel_net::Attachment;
@@ -42,17 +43,29 @@ pub(super) struct Note {
     /// It is being hibernated, and keeps its connections.
     #[serde(default)]
     pub keeps_network: bool,
-    /// Those that a storage service has.
+    /// Those that it has.
     #[serde(default)]
     pub volumes: Vec<KeptVolume>,
+    /// Directory of its layer.
+    #[serde(default)]
+    pub layer: Option<PathBuf>,
 }
 
-/// A volume that a storage service has, as a successor has to know it.
+/// A volume, as a successor has to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KeptVolume {
     /// Where it is on the host.
     pub path: PathBuf,
     pub read_only: bool,
+    /// It is the directory of a disk.
+    #[serde(default)]
+    pub disk: bool,
+    /// Of one that is a file: most bytes of the host's disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// It is what a clone's layer lies on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub below: bool,
 }
 
 impl Note {
@@ -80,6 +93,7 @@ impl Note {
             traffic: None,
             keeps_network: false,
             volumes: Vec::new(),
+            layer: None,
         }
     }
 
@@ -98,13 +112,11 @@ pub(super) fn keep(config: &KeeperConfig, note: Option<Value>) -> Keep {
     Keep { dir: records(&config.runtime), note }
 }
 
-/// The same start, of a domain that is written down.
-pub(super) fn kept(mut start: Start, keep: &Keep) -> Start {
-    match &mut start {
-        Start::Boot(config) => config.keep = Some(keep.clone()),
-        Start::Resume(_, config) | Start::Clone { config, .. } | Start::Wake(_, config) => {
-            config.keep = Some(keep.clone());
-        }
-    }
-    start
+/// The configuration of a start, whatever it starts from.
+pub(super) fn config_of(start: &mut Start) -> &mut DomainConfig {
+    let (Start::Boot(config)
+    | Start::Resume(_, config)
+    | Start::Clone { config, .. }
+    | Start::Wake(_, config)) = start;
+    config
 }

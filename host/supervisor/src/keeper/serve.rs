@@ -3,14 +3,16 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use doppel_domain::{Error, Outcome};
 
 use super::config::exit_file;
-use super::protocol::{Ask, Call, Fault, Kept, KnownExec, Limits, PROTOCOL, Refusal, Said, Usage, Word};
+use super::protocol::{
+    Call, Fault, KeeperCommand, Kept, KnownExec, Limits, Message, PROTOCOL, Refusal, Reply, Usage,
+};
 use super::{Domain, Keeper, locked};
 
 /// Exit codes for domains whose program did not end by itself.
@@ -58,11 +60,11 @@ impl Input {
     }
 }
 
-pub(super) fn refused(fault: Fault, text: impl Into<String>) -> Said {
-    Said::Refused(Refusal { fault, text: text.into() })
+pub(super) fn refused(fault: Fault, text: impl Into<String>) -> Reply {
+    Reply::Refused(Refusal { fault, text: text.into() })
 }
 
-pub(super) fn failed(error: &Error) -> Said {
+pub(super) fn failed(error: &Error) -> Reply {
     let fault = match error {
         Error::Config(_) => Fault::Request,
         Error::Ended(_) => Fault::Gone,
@@ -83,66 +85,70 @@ pub(super) fn failed(error: &Error) -> Said {
 
 impl Keeper {
     pub(super) fn answer(&mut self, call: Call) {
-        if let Some(said) = self.act(call.n, call.ask) {
-            self.say(&Word::Answer { n: call.n, said });
+        if let Some(said) = self.act(call.n, call.command) {
+            self.say(&Message::Reply { n: call.n, reply: said });
         }
     }
 
     /// Does what is asked; none if the answer comes later.
-    fn act(&mut self, n: u64, ask: Ask) -> Option<Said> {
+    fn act(&mut self, n: u64, ask: KeeperCommand) -> Option<Reply> {
         match ask {
-            Ask::Hello { protocol, execs } => self.greet(n, protocol, &execs),
-            Ask::Start { id, run, follow, spec } => self.start(n, id, run, follow, *spec),
-            Ask::Ack { ended } => {
+            KeeperCommand::Hello { protocol, execs } => self.greet(n, protocol, &execs),
+            KeeperCommand::Start { id, run, follow, spec } => self.start(n, id, run, follow, *spec),
+            KeeperCommand::Ack { ended } => {
                 for (id, run) in ended {
                     self.forget(&id, run);
                 }
-                Some(Said::Done)
+                Some(Reply::Done)
             }
-            Ask::Signal { id, signal } => self.with(&id, |keeper, key| {
+            KeeperCommand::Signal { id, signal } => self.with(&id, |keeper, key| {
                 if let Some(domain) = keeper.fleet.get(key) {
                     domain.signal(signal);
                 }
-                Some(Said::Done)
+                Some(Reply::Done)
             }),
-            Ask::Kill { id } => self.with(&id, Self::kill),
-            Ask::Pause { id } => self.change_pause(n, &id, true),
-            Ask::Unpause { id } => self.change_pause(n, &id, false),
-            Ask::Input { id, data, close, at, tell } => match STANDARD.decode(data) {
+            KeeperCommand::Kill { id, grace } => self.with(&id, |keeper, key| keeper.kill(key, grace)),
+            KeeperCommand::Pause { id } => self.change_pause(n, &id, true),
+            KeeperCommand::Unpause { id } => self.change_pause(n, &id, false),
+            KeeperCommand::Input { id, data, close, at, tell } => match STANDARD.decode(data) {
                 Ok(bytes) => self.give(&id, Piece { call: Some(n), bytes, done: 0, close, at, tell }),
                 Err(_) => Some(refused(Fault::Request, "not base64")),
             },
-            Ask::Resize { id, rows, columns } => self.with(&id, |keeper, key| {
+            KeeperCommand::Resize { id, rows, columns } => self.with(&id, |keeper, key| {
                 if let Some(domain) = keeper.fleet.get(key) {
                     domain.resize(rows, columns);
                 }
-                Some(Said::Done)
+                Some(Reply::Done)
             }),
-            Ask::Follow { id } => Some(self.follow(&id)),
-            Ask::Unfollow { id } => {
+            KeeperCommand::Follow { id } => Some(self.follow(&id)),
+            KeeperCommand::Unfollow { id } => {
                 if let Some(domain) = self.domains.get(&id) {
                     domain.tap.0.store(false, Ordering::Relaxed);
                 }
-                Some(Said::Done)
+                Some(Reply::Done)
             }
-            Ask::Freeze { id, to, stop, keep_network } => self.freeze(n, &id, to, stop, keep_network),
-            Ask::Release { id } => {
+            KeeperCommand::Freeze { id, to, stop, keep_network } => {
+                self.freeze(n, &id, to, stop, keep_network)
+            }
+            KeeperCommand::Release { id } => {
                 drop(self.sleepers.take(&id));
                 self.forget_asleep(&id);
-                Some(Said::Done)
+                Some(Reply::Done)
             }
-            Ask::Update { id, limits } => self.update(n, &id, limits),
-            Ask::Name { id, name } => Some(self.set_name(&id, &name)),
-            Ask::Rules { id, rules } => Some(self.set_rules(&id, rules)),
-            Ask::GiveWay { program } => Some(self.give_way(n, &program)),
-            Ask::Services => Some(self.services()),
-            Ask::UpgradeServices { program, if_other } => Some(self.upgrade_services(&program, if_other)),
-            Ask::Exec { id, exec, spec } => self.exec(n, &id, exec, *spec),
-            Ask::ToExec { exec, ask } => self.exec_ask(n, &exec, ask),
-            Ask::Usage { id } => {
-                Some(self.usage(&id).map_or_else(|| gone(&id), |usage| Said::Usage(Box::new(usage))))
+            KeeperCommand::Update { id, limits } => self.update(n, &id, limits),
+            KeeperCommand::Name { id, name } => Some(self.set_name(&id, &name)),
+            KeeperCommand::Rules { id, rules } => Some(self.set_rules(&id, rules)),
+            KeeperCommand::GiveWay { program } => Some(self.give_way(n, &program)),
+            KeeperCommand::Services => Some(self.services()),
+            KeeperCommand::UpgradeServices { program, if_other } => {
+                Some(self.upgrade_services(&program, if_other))
             }
-            Ask::Memory { id } => self.with_running(&id, |keeper, domain| {
+            KeeperCommand::Exec { id, exec, spec } => self.exec(n, &id, exec, *spec),
+            KeeperCommand::ToExec { exec, command: ask } => self.exec_ask(n, &exec, ask),
+            KeeperCommand::Usage { id } => {
+                Some(self.usage(&id).map_or_else(|| gone(&id), |usage| Reply::Usage(Box::new(usage))))
+            }
+            KeeperCommand::Memory { id } => self.with_running(&id, |keeper, domain| {
                 if domain.counting.is_empty() {
                     keeper.count_memory(domain.key);
                 }
@@ -153,28 +159,30 @@ impl Keeper {
     }
 
     /// Greets a supervisor, which is told what is kept.
-    fn greet(&mut self, n: u64, protocol: u32, execs: &[KnownExec]) -> Option<Said> {
+    fn greet(&mut self, n: u64, protocol: u32, execs: &[KnownExec]) -> Option<Reply> {
         if protocol != PROTOCOL {
             tracing::warn!("a supervisor speaks protocol {protocol}, this keeper {PROTOCOL}");
         }
         let execs = self.greet_execs(execs);
-        let kept = Said::Kept { protocol: PROTOCOL, domains: self.kept(), execs };
+        let kept = Reply::Kept { protocol: PROTOCOL, domains: self.kept(), execs };
         self.reply(Some(n), kept);
         self.tell_called(true);
         None
     }
 
-    fn kill(&mut self, key: doppel_domain::Key) -> Option<Said> {
+    fn kill(&mut self, key: doppel_domain::Key, grace: u32) -> Option<Reply> {
         if let Some(domain) = self.keys.get(&key).and_then(|id| self.domains.get_mut(id)) {
             domain.killed = true;
+            domain.storage.iter().for_each(super::storage::Storage::settle);
         }
         self.write_note(key);
         // A domain whose vCPUs stand still dies all the same: they are the host's processes.
-        Some(self.fleet.kill(key).map_or_else(|e| failed(&e), |()| Said::Done))
+        let killed = self.fleet.kill_within(key, Duration::from_secs(grace.into()));
+        Some(killed.map_or_else(|e| failed(&e), |()| Reply::Done))
     }
 
     /// Has a domain stand still or go on.
-    fn change_pause(&mut self, n: u64, id: &str, pause: bool) -> Option<Said> {
+    fn change_pause(&mut self, n: u64, id: &str, pause: bool) -> Option<Reply> {
         self.with_running(id, |fleet, domain| {
             if domain.pausing.is_some() {
                 return Some(refused(Fault::State, "it is being paused, or let go on"));
@@ -190,7 +198,7 @@ impl Keeper {
     }
 
     /// Takes a piece of input for a domain.
-    fn give(&mut self, id: &str, piece: Piece) -> Option<Said> {
+    fn give(&mut self, id: &str, piece: Piece) -> Option<Reply> {
         let domain = match self.running(id) {
             Ok(domain) => domain,
             Err(said) => return Some(said),
@@ -201,17 +209,17 @@ impl Keeper {
     }
 
     /// What a domain printed last; what it prints from now on is told too.
-    fn follow(&self, id: &str) -> Said {
+    fn follow(&self, id: &str) -> Reply {
         match self.domains.get(id) {
             Some(domain) => {
                 domain.tap.0.store(true, Ordering::Relaxed);
-                Said::Printed(locked(&domain.journal).recent())
+                Reply::Printed(locked(&domain.journal).recent())
             }
             None => gone(id),
         }
     }
 
-    fn freeze(&mut self, n: u64, id: &str, to: PathBuf, stop: bool, keep_network: bool) -> Option<Said> {
+    fn freeze(&mut self, n: u64, id: &str, to: PathBuf, stop: bool, keep_network: bool) -> Option<Reply> {
         let key = match self.running(id) {
             Ok(domain) => domain.key,
             Err(said) => return Some(said),
@@ -228,7 +236,7 @@ impl Keeper {
         None
     }
 
-    fn update(&mut self, n: u64, id: &str, limits: Limits) -> Option<Said> {
+    fn update(&mut self, n: u64, id: &str, limits: Limits) -> Option<Reply> {
         self.with_running(id, |fleet, domain| {
             if domain.limiting.is_some() {
                 return Some(refused(Fault::State, "its limits are being changed"));
@@ -252,7 +260,7 @@ impl Keeper {
         self.domains.iter().map(kept).collect()
     }
 
-    fn running(&mut self, id: &str) -> Result<&mut Domain, Said> {
+    fn running(&mut self, id: &str) -> Result<&mut Domain, Reply> {
         let Some(domain) = self.domains.get_mut(id).filter(|d| d.exit.is_none()) else {
             return Err(gone(id));
         };
@@ -265,8 +273,8 @@ impl Keeper {
     fn with(
         &mut self,
         id: &str,
-        act: impl FnOnce(&mut Self, doppel_domain::Key) -> Option<Said>,
-    ) -> Option<Said> {
+        act: impl FnOnce(&mut Self, doppel_domain::Key) -> Option<Reply>,
+    ) -> Option<Reply> {
         match self.domains.get(id).filter(|d| d.exit.is_none()).map(|d| d.key) {
             Some(key) => act(self, key),
             None => Some(gone(id)),
@@ -276,8 +284,8 @@ impl Keeper {
     fn with_running(
         &mut self,
         id: &str,
-        act: impl FnOnce(&mut doppel_domain::Fleet, &mut Domain) -> Option<Said>,
-    ) -> Option<Said> {
+        act: impl FnOnce(&mut doppel_domain::Fleet, &mut Domain) -> Option<Reply>,
+    ) -> Option<Reply> {
         let Some(domain) = self.domains.get_mut(id).filter(|d| d.exit.is_none()) else {
             return Some(gone(id));
         };
@@ -317,8 +325,8 @@ impl Keeper {
                 self.fleet.end_input(domain.key);
             }
             let said =
-                if piece.tell { Said::Given { bytes: self.fleet.given(domain.key) } } else { Said::Done };
-            done.extend(piece.call.map(|n| Word::Answer { n, said }));
+                if piece.tell { Reply::Given { bytes: self.fleet.given(domain.key) } } else { Reply::Done };
+            done.extend(piece.call.map(|n| Message::Reply { n, reply: said }));
             domain.input.queue.pop_front();
         }
         for answer in done {
@@ -335,9 +343,9 @@ impl Keeper {
         Some(usage)
     }
 
-    pub(super) fn reply(&mut self, call: Option<u64>, said: Said) {
+    pub(super) fn reply(&mut self, call: Option<u64>, said: Reply) {
         if let Some(n) = call {
-            self.say(&Word::Answer { n, said });
+            self.say(&Message::Reply { n, reply: said });
         }
     }
 }
@@ -362,7 +370,7 @@ impl Domain {
             self.traffic = Some(self.traffic.unwrap_or_default().most(now));
         }
         usage.traffic = self.traffic;
-        usage.storage = self.storage.as_ref().map(super::storage::Storage::traffic);
+        usage.storage = self.storage.as_ref().and_then(super::storage::Storage::traffic);
     }
 }
 
@@ -385,7 +393,7 @@ pub(super) fn stages(times: doppel_domain::StartTimes) -> Vec<(String, u64)> {
     named.map(|(name, took)| (name.to_owned(), u64::try_from(took.as_micros()).unwrap_or(u64::MAX))).into()
 }
 
-pub(super) fn gone(id: &str) -> Said {
+pub(super) fn gone(id: &str) -> Reply {
     refused(Fault::Gone, format!("domain {id} does not run"))
 }
 
@@ -397,7 +405,7 @@ mod tests {
     #[test]
     fn a_client_is_not_blamed_for_what_the_domain_did() {
         let code = |error: Error| match failed(&error) {
-            Said::Refused(refusal) => Problem::from(refusal).code,
+            Reply::Refused(refusal) => Problem::from(refusal).code,
             other => panic!("{other:?}"),
         };
         assert_eq!(code(Error::Config("no command given".into())), Code::InvalidRequest);

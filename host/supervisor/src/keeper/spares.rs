@@ -8,10 +8,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use doppel_domain::{DomainConfig, Event, Fleet, Key, Output, Start};
+use doppel_domain::{DomainConfig, Event, Fleet, Key, Output, Start, StorageLink};
 
 use super::config::KeeperConfig;
 use super::records;
+use super::storage::Channel;
 
 /// How long nothing must have been started or have ended before one is made: it would be in the way.
 const QUIET: Duration = Duration::from_millis(4);
@@ -24,6 +25,26 @@ struct Spare {
     until: Instant,
     key: Option<Key>,
     ready: bool,
+    /// Its channel to the storage service, which serves it when it is known what it has of it.
+    channel: Option<Channel>,
+}
+
+/// One that was taken.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub key: Key,
+    pub channel: Option<Channel>,
+}
+
+/// A channel to the storage service, as the domain is given it and as the service is. Without one it can become what has no
+/// volumes and no layer.
+fn channel() -> Option<(StorageLink, Channel)> {
+    let both = || {
+        let (memory, doorbell) = doppel_storage::channel()?;
+        let ours = (memory.try_clone()?, doorbell.try_clone()?);
+        Ok::<_, std::io::Error>((StorageLink { memory: memory.into(), doorbell: doorbell.into() }, ours))
+    };
+    both().inspect_err(|e| tracing::warn!("a domain is made ready without a channel for its files: {e}")).ok()
 }
 
 /// All of them, by image.
@@ -42,11 +63,12 @@ impl Spares {
     }
 
     /// Takes the one that can become this domain.
-    pub fn take(&mut self, fleet: &Fleet, wanted: &DomainConfig) -> Option<Key> {
+    pub fn take(&mut self, fleet: &Fleet, wanted: &Start) -> Option<Taken> {
+        let Start::Boot(wanted) = wanted else { return None };
         let spare = self.all.get_mut(&wanted.image).filter(|spare| spare.ready)?;
         let key = spare.key.filter(|key| fleet.suits(*key, wanted))?;
         (spare.key, spare.ready) = (None, false);
-        Some(key)
+        Some(Taken { key, channel: spare.channel.take() })
     }
 
     /// A domain of this image was started: for so long the next one may be wanted. Only images of the store, whose
@@ -58,7 +80,12 @@ impl Spares {
             return;
         }
         let until = Instant::now() + keep;
-        let spare = self.all.entry(image.to_owned()).or_insert(Spare { until, key: None, ready: false });
+        let spare = self.all.entry(image.to_owned()).or_insert(Spare {
+            until,
+            key: None,
+            ready: false,
+            channel: None,
+        });
         spare.until = until;
     }
 
@@ -82,10 +109,7 @@ impl Spares {
             self.all.drain().partition(|(_, spare)| spare.until <= now);
         self.all = kept;
         for key in over.into_values().filter_map(|spare| spare.key) {
-            self.leaving.insert(key);
-            if let Err(error) = fleet.kill(key) {
-                tracing::warn!("a domain made ready and not wanted does not end: {error}");
-            }
+            self.give_up(fleet, key);
         }
         if now < self.stirred + QUIET {
             return;
@@ -97,7 +121,16 @@ impl Spares {
             config.keep = Some(records::keep(keeper, None));
             config.account = true;
             config.hold = true;
+            (config.storage, spare.channel) = channel().unzip();
             spare.key = Some(fleet.start(Start::Boot(Box::new(config)), Output::Kept));
+        }
+    }
+
+    /// Ends one that is not wanted.
+    pub fn give_up(&mut self, fleet: &mut Fleet, key: Key) {
+        self.leaving.insert(key);
+        if let Err(error) = fleet.kill(key) {
+            tracing::warn!("a domain made ready and not wanted does not end: {error}");
         }
     }
 

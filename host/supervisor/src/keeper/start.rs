@@ -4,66 +4,95 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use doppel_domain::{CloneConfig, DomainConfig, Error, NetworkLink, Output, Start};
+use doppel_domain::{DomainConfig, Error, Output, Start};
+use doppel_spec::CreateDomain;
 
 use super::config::domain_dir;
 use super::log::Journal;
-use super::protocol::{Boot, Fault, Log, News, Resume, Said, Spec, Word};
+use super::protocol::{Boot, Fault, Log, Message, Notification, Reply, Resume, Spec};
 use super::records;
 use super::serve::{failed, refused};
+use super::spares::Taken;
 use super::{Domain, Keeper, Sink, Tap, network, storage};
 use crate::time;
 
+/// The layer that a domain is to have, if any, for it alone.
+fn layer_of(spec: &Spec) -> Result<Option<doppel_layers::Lock>, Reply> {
+    let Some(dir) = spec.layer() else { return Ok(None) };
+    match doppel_layers::Lock::of(dir) {
+        Ok(None) => {
+            Err(refused(Fault::State, format!("another domain runs on its layer, {}", dir.display())))
+        }
+        held => held.map_err(|e| refused(Fault::Host, e.to_string())),
+    }
+}
+
 impl Keeper {
     /// Starts a domain, or has one that was made ready go on as it. The answer comes when it runs.
-    pub(super) fn start(&mut self, n: u64, id: String, run: u64, follow: bool, spec: Spec) -> Option<Said> {
+    pub(super) fn start(&mut self, n: u64, id: String, run: u64, follow: bool, spec: Spec) -> Option<Reply> {
         if let Some(said) = self.start_again(n, &id, run) {
             return said;
         }
         self.begin(n, id, run, follow, spec).err()
     }
 
-    fn begin(&mut self, n: u64, id: String, run: u64, follow: bool, spec: Spec) -> Result<(), Said> {
+    fn begin(&mut self, n: u64, id: String, run: u64, follow: bool, spec: Spec) -> Result<(), Reply> {
         if self.domains.get(&id).is_some_and(|d| d.exit.is_none()) {
             return Err(refused(Fault::State, format!("domain {id} runs already")));
         }
-        let (log, limits) = match &spec {
-            Spec::Boot(boot) => (boot.log, boot.limits.clone()),
-            Spec::Resume(resume) => (resume.log, resume.limits.clone()),
-        };
+        let (log, limits) = (spec.asked().log, spec.asked().resources.clone());
         let journal = self.journal(&id, log)?;
-        let storage = self.storage_of(&id, run, &spec)?;
-        let (network, same) = self.network_of(&id, &spec)?;
-        let link = network.as_ref().map(|a| network::link(a, same));
+        let layer = layer_of(&spec)?;
+        let (kind, volumes, endpoint) = (spec.asked().kind, storage::wanted(&spec), spec.network().cloned());
         // Names may change, ids do not; and what is left of the last run goes a little later than it ends.
         let label = format!("{id}.{run}");
-        let start = match spec {
+        let mut start = match spec {
             Spec::Boot(boot) => {
                 let keep = Duration::from_secs(boot.spare_seconds.into());
-                if boot.kind == doppel_spec::Kind::Para {
+                if boot.spec.kind == doppel_spec::Kind::Para {
                     self.spares.used(&boot.image, keep);
                 }
-                let storage = storage.as_ref().map(storage::Storage::link);
-                Start::Boot(Box::new(DomainConfig { network: link, storage, ..self.boot(label, boot) }))
+                Start::Boot(Box::new(self.boot(label, boot)))
             }
-            Spec::Resume(resume) => self.resume(label, resume, link),
+            Spec::Resume(resume) => self.resume(label, resume),
         };
         let woke = matches!(start, Start::Wake(..));
+        // None is made with a network.
+        let spare = match endpoint {
+            None => self.spares.take(&self.fleet, &start),
+            Some(_) => None,
+        };
+        let (spare, channel) = spare.map(|Taken { key, channel }| (key, channel)).unzip();
+        let attached = self.storage_of(&id, run, kind, volumes, channel.flatten()).and_then(|storage| {
+            let (network, same) = self.network_of(&id, endpoint)?;
+            Ok((storage, network, same))
+        });
+        let (storage, network, same) = attached.inspect_err(|_| {
+            if let Some(key) = spare {
+                self.spares.give_up(&mut self.fleet, key);
+            }
+        })?;
+        let config = records::config_of(&mut start);
+        config.network = network.as_ref().map(|a| network::link(a, same));
+        config.storage = storage.as_ref().and_then(storage::Storage::link);
         let note = records::Note {
             volumes: storage.as_ref().map(|s| s.volumes.clone()).unwrap_or_default(),
+            layer: layer.as_ref().map(|l| l.dir.clone()),
             ..records::Note::new(&id, run, log, &limits, woke, network.as_ref())
         };
-        let start = records::kept(start, &records::keep(&self.config, note.to_value()));
+        records::config_of(&mut start).keep = Some(records::keep(&self.config, note.to_value()));
         let tap = Tap::default();
         tap.0.store(follow, Ordering::Relaxed);
         let sink =
             Sink { id: id.clone(), journal: journal.clone(), tap: tap.clone(), outbox: self.outbox.clone() };
         let begun = Instant::now();
-        let (key, ready) = self.take_or_start(start, Output::To(Box::new(sink))).map_err(|e| failed(&e))?;
+        let (key, ready) =
+            self.go_or_start(spare, start, Output::To(Box::new(sink))).map_err(|e| failed(&e))?;
         self.keys.insert(key, id.clone());
         let mut domain = Domain::new(run, key, journal, tap, log, limits);
         (domain.starting, domain.woke) = (Some(n), woke);
-        (domain.network, domain.storage) = (network, storage);
+        (domain.network, domain.storage, domain.layer) = (network, storage, layer);
+        domain.storage.iter().for_each(|storage| storage.limit(&domain.limits));
         self.domains.insert(id.clone(), domain);
         if ready {
             let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -73,7 +102,7 @@ impl Keeper {
     }
 
     /// Opens the log of a domain.
-    fn journal(&self, id: &str, log: Log) -> Result<Arc<Mutex<Journal>>, Said> {
+    fn journal(&self, id: &str, log: Log) -> Result<Arc<Mutex<Journal>>, Reply> {
         let dir = domain_dir(&self.config.store, id);
         let journal = Journal::open(&dir, log).map_err(|e| {
             let full = e.kind() == std::io::ErrorKind::StorageFull;
@@ -83,34 +112,51 @@ impl Keeper {
         Ok(Arc::new(Mutex::new(journal)))
     }
 
-    /// The volumes that a storage service has for a domain, if any.
-    fn storage_of(&mut self, id: &str, run: u64, spec: &Spec) -> Result<Option<storage::Storage>, Said> {
-        let Spec::Boot(boot) = spec else { return Ok(None) };
-        let volumes = storage::wanted(boot);
+    /// The volumes of a domain, if any.
+    fn storage_of(
+        &mut self,
+        id: &str,
+        run: u64,
+        kind: doppel_spec::Kind,
+        volumes: Vec<records::KeptVolume>,
+        channel: Option<storage::Channel>,
+    ) -> Result<Option<storage::Storage>, Reply> {
         if volumes.is_empty() {
             return Ok(None);
         }
-        let attached = self.storage.attach(id, run, volumes);
-        attached.map(Some).map_err(|e| refused(Fault::Host, format!("it cannot have its volumes: {e}")))
+        let attached = match kind {
+            doppel_spec::Kind::Para => self.storage.attach(id, run, volumes, channel),
+            doppel_spec::Kind::Paene => self.storage.hold(volumes),
+        };
+        attached.map(Some).map_err(|e| {
+            let busy = e.kind() == std::io::ErrorKind::ResourceBusy;
+            let fault = if busy { Fault::State } else { Fault::Host };
+            refused(fault, format!("it cannot have its volumes or disks: {e}"))
+        })
     }
 
     /// The network that a domain is to have, if any, and whether it had it before.
-    fn network_of(&mut self, id: &str, spec: &Spec) -> Result<(Option<doppel_net::Attachment>, bool), Said> {
+    fn network_of(
+        &mut self,
+        id: &str,
+        endpoint: Option<doppel_net::EndpointSpec>,
+    ) -> Result<(Option<doppel_net::Attachment>, bool), Reply> {
         // Whoever wakes has what it had, if the keeper is the one that has kept it.
         if let Some((kept, same)) = self.sleepers.take(id) {
             return Ok((Some(kept), same));
         }
-        let wanted = match spec {
-            Spec::Boot(boot) => boot.network.clone(),
-            Spec::Resume(resume) => resume.network.clone(),
-        };
-        Ok((wanted.map(|w| self.attach(w)).transpose()?, false))
+        Ok((endpoint.map(|w| self.attach(w)).transpose()?, false))
     }
 
     /// Has a domain that was made ready become this one, or starts it; and whether it runs already.
-    fn take_or_start(&mut self, start: Start, output: Output) -> Result<(doppel_domain::Key, bool), Error> {
+    fn go_or_start(
+        &mut self,
+        spare: Option<doppel_domain::Key>,
+        start: Start,
+        output: Output,
+    ) -> Result<(doppel_domain::Key, bool), Error> {
         if let Start::Boot(config) = &start
-            && let Some(key) = self.spares.take(&self.fleet, config)
+            && let Some(key) = spare
         {
             if let Err(error) = self.fleet.go_as(key, config, output) {
                 self.fleet.kill(key)?;
@@ -153,49 +199,42 @@ impl Keeper {
         self.tell_process(id);
         self.forget_asleep(id);
         match call {
-            Some(n) => self.reply(Some(n), Said::Started { pid, at, warnings, stages, network }),
-            None => self.say(&Word::News(News::Started { id: id.to_owned(), run, pid, at, network })),
+            Some(n) => self.reply(Some(n), Reply::Started { pid, at, warnings, stages, network }),
+            None => self.say(&Message::Notification(Notification::Started {
+                id: id.to_owned(),
+                run,
+                pid,
+                at,
+                network,
+            })),
         }
     }
 
     fn boot(&self, label: String, boot: Boot) -> DomainConfig {
-        let argv = boot.argv.into_iter().map(Into::into).collect();
         DomainConfig {
-            kind: boot.kind,
+            spec: CreateDomain { name: Some(label), ..boot.spec },
+            program: boot.program.into(),
+            image: boot.image,
             store: Some(self.config.store.clone()),
-            env: boot.env.into_iter().map(Into::into).collect(),
-            cwd: boot.cwd.into(),
-            uid: boot.uid,
-            gid: boot.gid,
-            groups: boot.groups,
-            name: Some(label),
-            hostname: boot.hostname.into(),
-            tty: boot.tty,
-            stdin: boot.stdin,
-            no_patch: boot.no_patch,
-            files: boot.files,
             sources: boot.sources,
+            layer: boot.layer,
             freeze_to: boot.freeze_to,
-            resources: boot.limits,
+            keep: Some(records::keep(&self.config, None)),
             account: true,
-            ..DomainConfig::new(boot.image, argv)
+            ..DomainConfig::default()
         }
     }
 
-    fn resume(&mut self, label: String, resume: Resume, network: Option<NetworkLink>) -> Start {
-        let config = CloneConfig {
-            name: Some(label),
-            hostname: resume.hostname.into(),
-            args: resume.args.into_iter().map(Into::into).collect(),
-            command: resume.argv.into_iter().map(Into::into).collect(),
-            env: resume.env.into_iter().map(Into::into).collect(),
-            stdin: resume.stdin,
+    fn resume(&mut self, label: String, resume: Resume) -> Start {
+        let config = DomainConfig {
+            spec: CreateDomain { name: Some(label), ..resume.spec },
+            program: resume.program.into(),
+            clone_args: resume.args.into_iter().map(Into::into).collect(),
             store: Some(self.config.store.clone()),
             freeze_to: resume.freeze_to,
-            network,
-            resources: resume.limits,
+            layer: resume.layer,
             account: true,
-            ..CloneConfig::default()
+            ..DomainConfig::default()
         };
         if resume.wake {
             let name = resume.frozen.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,4 +1,5 @@
-//! The keeper's storage service, for all para domains that have volumes; started with the first of them.
+//! The keeper's storage service, for all para domains that have volumes, a layer or disks; started with the first of them. A paene domain's
+//! volumes are mounts of its own, and are held here alone.
 //!
 //! A domain has its channel itself, volumes are opened again by their paths, and what the service knows of a domain's files is
 //! in a file beside the keeper's records: a successor goes on with these, and programs wait meanwhile.
@@ -9,12 +10,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
+use doppel_disks::Held;
 use doppel_domain::{ServiceGroups, StorageLink};
 use doppel_net::Health;
 use doppel_storage::{Attachment, Manager, Volume};
+use doppel_volumes::{Leases, VolumeStore};
 
-use super::config::{KeeperConfig, records};
-use super::protocol::Boot;
+use super::config::{KeeperConfig, STORAGE, records};
+use super::protocol::Spec;
 use super::records::KeptVolume;
 
 /// The service, from the first domain on that wants it.
@@ -23,60 +26,121 @@ pub(super) struct Service {
     manager: Option<Manager>,
     /// Where it is kept what the service knows of domains' files.
     dir: PathBuf,
+    store: VolumeStore,
 }
+
+/// A domain's end of a channel to the service: memory and doorbell.
+pub(super) type Channel = (OwnedFd, OwnedFd);
 
 /// A domain's volumes.
 #[derive(Debug)]
 pub(super) struct Storage {
-    attachment: Attachment,
+    /// None: the service does not have them.
+    service: Option<Served>,
     pub volumes: Vec<KeptVolume>,
-    /// What the service knows of its files.
+    leases: Leases,
+    /// Its disks are nobody else's meanwhile.
+    _disks: Vec<Held>,
+}
+
+/// What the service has for a domain.
+#[derive(Debug)]
+struct Served {
+    attachment: Attachment,
+    /// What it knows of the domain's files.
     nodes: PathBuf,
 }
 
 impl Storage {
     /// What was done for the domain so far; it never goes down.
-    pub fn traffic(&self) -> doppel_api::StorageStats {
-        let t = self.attachment.traffic();
-        doppel_api::StorageStats {
+    pub fn traffic(&self) -> Option<doppel_api::StorageStats> {
+        let t = self.service.as_ref()?.attachment.traffic();
+        Some(doppel_api::StorageStats {
             operations: t.operations,
             errors: t.errors,
             read_bytes: t.read_bytes,
             written_bytes: t.written_bytes,
             seconds: t.nanoseconds as f64 / 1e9,
+        })
+    }
+
+    /// What the domain may do with its volumes from here on.
+    pub fn limit(&self, resources: &doppel_spec::Resources) {
+        let Some(Served { attachment, .. }) = &self.service else { return };
+        match doppel_volumes::rates(resources) {
+            Ok(limits) => attachment.limit(limits),
+            // It was there when it was asked for.
+            Err(error) => tracing::warn!("limits of block I/O are not kept: {error}"),
         }
     }
 
+    /// The domain is about to be killed: what it keeps is written first, if it takes no time.
+    pub fn settle(&self) {
+        self.leases.settle();
+    }
+
     /// What the domain is given of it.
-    pub fn link(&self) -> StorageLink {
-        StorageLink { memory: self.attachment.memory.clone(), doorbell: self.attachment.doorbell.clone() }
+    pub fn link(&self) -> Option<StorageLink> {
+        let Served { attachment, .. } = self.service.as_ref()?;
+        Some(StorageLink { memory: attachment.memory.clone(), doorbell: attachment.doorbell.clone() })
     }
 }
 
-impl Drop for Storage {
+impl Drop for Served {
     fn drop(&mut self) {
         // What cannot be removed goes when the next keeper begins.
         let _ = fs::remove_file(&self.nodes);
     }
 }
 
-/// The volumes that a service is to have for a domain.
-pub(super) fn wanted(boot: &Boot) -> Vec<KeptVolume> {
-    if boot.kind != doppel_spec::Kind::Para {
-        return Vec::new();
-    }
-    let pairs = boot.files.volumes().zip(&boot.sources);
-    pairs.map(|(v, path)| KeptVolume { path: path.clone(), read_only: v.is_read_only() }).collect()
+/// What a service has for a domain: its volumes, its layer, and its disks.
+pub(super) fn wanted(spec: &Spec) -> Vec<KeptVolume> {
+    let asked = spec.asked();
+    let pairs = asked.files.volumes().zip(spec.sources());
+    let kept = |path, read_only, disk| KeptVolume { path, read_only, disk, bytes: None, below: false };
+    let volumes = pairs.map(|(v, path)| kept(path.clone(), v.is_read_only(), false));
+    let layer = spec.layer().filter(|_| asked.kind == doppel_spec::Kind::Para);
+    let bytes = asked.resources.disk_bytes.map(doppel_layers::most);
+    let layer = layer.map_or_else(Vec::new, doppel_layers::files);
+    let layer = layer.into_iter().enumerate().map(|(i, path)| match i {
+        0 => KeptVolume { bytes, ..kept(path, false, false) },
+        // What a clone's lies on is read only.
+        _ => KeptVolume { below: true, ..kept(path, true, false) },
+    });
+    let disks = asked.files.disks.iter().zip(spec.disks());
+    let disks = disks.map(|(disk, dir)| kept(dir.clone(), disk.read_only, true));
+    volumes.chain(layer).chain(disks).collect()
 }
 
-fn open(kept: &KeptVolume) -> io::Result<Volume> {
-    Volume::open(&kept.path, kept.read_only)
-        .map_err(|e| io::Error::new(e.kind(), format!("cannot open {}: {e}", kept.path.display())))
+/// Opens it; a disk is kept from others in `disks`.
+fn open(store: &VolumeStore, kept: &KeptVolume, disks: &mut Vec<Held>) -> io::Result<Volume> {
+    let path = &kept.path;
+    let cannot = |e: io::Error| io::Error::new(e.kind(), format!("cannot open {}: {e}", path.display()));
+    if kept.below {
+        return Volume::open_shared(path).map_err(cannot);
+    }
+    if !kept.disk {
+        let volume = Volume::open(path, kept.read_only).map_err(cannot)?;
+        return match kept.bytes {
+            Some(bytes) => Ok(volume.with_bytes(bytes)),
+            None => Ok(volume.with_bound(store.bound(path).map_err(io::Error::other)?)),
+        };
+    }
+    let held = Held::of(path, kept.read_only).map_err(io::Error::other)?;
+    let in_use = || {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        io::Error::new(io::ErrorKind::ResourceBusy, format!("another domain runs with disk {name:?}"))
+    };
+    let held = held.ok_or_else(in_use)?;
+    let volume = held.volume().map_err(io::Error::other)?;
+    disks.push(held);
+    Ok(volume)
 }
 
 impl Service {
     pub fn new(config: &KeeperConfig) -> Self {
-        Self { manager: None, dir: records(&config.runtime).join("storage") }
+        let dir = records(&config.runtime).join(STORAGE);
+        Self { manager: None, dir, store: VolumeStore::of(&config.store) }
     }
 
     /// How it is; none before the first domain that wants it.
@@ -93,15 +157,21 @@ impl Service {
         })
     }
 
-    /// Gives a domain that begins these volumes.
-    pub fn attach(&mut self, id: &str, run: u64, volumes: Vec<KeptVolume>) -> io::Result<Storage> {
+    /// Gives a domain that begins these volumes; by this channel, if it was made with one.
+    pub fn attach(
+        &mut self,
+        id: &str,
+        run: u64,
+        volumes: Vec<KeptVolume>,
+        channel: Option<Channel>,
+    ) -> io::Result<Storage> {
         let nodes = self.nodes(id, run);
         // Nothing is known of its files.
         match fs::remove_file(&nodes) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-        self.add(nodes, volumes, None)
+        self.add(nodes, volumes, channel)
     }
 
     /// Goes on with the volumes of a domain that goes on.
@@ -110,9 +180,23 @@ impl Service {
         id: &str,
         run: u64,
         volumes: Vec<KeptVolume>,
-        channel: (OwnedFd, OwnedFd),
+        channel: Channel,
     ) -> io::Result<Storage> {
         self.add(self.nodes(id, run), volumes, Some(channel))
+    }
+
+    /// Holds the volumes of a domain that has them itself.
+    pub fn hold(&self, volumes: Vec<KeptVolume>) -> io::Result<Storage> {
+        let sources = volumes.iter().map(|kept| kept.path.as_path());
+        self.store.check_uncounted(sources).map_err(io::Error::other)?;
+        let leases = self.leases(&volumes, None)?;
+        Ok(Storage { service: None, volumes, leases, _disks: Vec::new() })
+    }
+
+    fn leases(&self, volumes: &[KeptVolume], attachment: Option<&Attachment>) -> io::Result<Leases> {
+        let lessor = attachment.map(Attachment::lessor).transpose()?;
+        let sources: Vec<_> = volumes.iter().map(|v| v.path.clone()).collect();
+        self.store.hold(&sources, lessor).map_err(io::Error::other)
     }
 
     fn nodes(&self, id: &str, run: u64) -> PathBuf {
@@ -123,9 +207,11 @@ impl Service {
         &mut self,
         nodes: PathBuf,
         volumes: Vec<KeptVolume>,
-        channel: Option<(OwnedFd, OwnedFd)>,
+        channel: Option<Channel>,
     ) -> io::Result<Storage> {
-        let opened = volumes.iter().map(open).collect::<io::Result<Vec<_>>>()?;
+        let mut disks = Vec::new();
+        let opened =
+            volumes.iter().map(|kept| open(&self.store, kept, &mut disks)).collect::<io::Result<Vec<_>>>()?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let file = doppel_storage::nodes_file(&nodes)?;
         let manager = match &mut self.manager {
@@ -136,12 +222,14 @@ impl Service {
             Some(channel) => manager.resume(opened, channel, file)?,
             None => manager.attach_in(opened, file)?,
         };
-        Ok(Storage { attachment, volumes, nodes })
+        let served = Served { attachment, nodes };
+        let leases = self.leases(&volumes, Some(&served.attachment))?;
+        Ok(Storage { service: Some(served), volumes, leases, _disks: disks })
     }
 
     /// Removes what is known of files of domains that are no more.
     pub fn sweep<'a>(&self, used: impl Iterator<Item = &'a Storage>) {
-        let used: Vec<_> = used.map(|s| s.nodes.as_path()).collect();
+        let used: Vec<_> = used.filter_map(|s| s.service.as_ref()).map(|s| s.nodes.as_path()).collect();
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let path = entry.path();
             if !used.contains(&path.as_path())

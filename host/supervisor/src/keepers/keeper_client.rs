@@ -20,7 +20,9 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::domains::execs::Execs;
-use crate::keeper::protocol::{Ask, Call, Fault, Kept, LONGEST, News, PROTOCOL, Refusal, Said, Stream, Word};
+use crate::keeper::protocol::{
+    Call, Fault, KeeperCommand, Kept, LONGEST, Message, Notification, PROTOCOL, Refusal, Reply, Stream,
+};
 use crate::keepers::held_memory::HeldMemory;
 use crate::keepers::pulse::{ANSWER, GREETING, Patient};
 use crate::{keeper, locked};
@@ -41,8 +43,8 @@ pub(crate) enum Happening {
     Connected(Vec<Kept>, Vec<String>),
     /// It is lost.
     Lost,
-    /// News from the keeper.
-    News(News),
+    /// Notification from the keeper.
+    Notification(Notification),
     /// What a further program printed, and behind how many bytes.
     Printed(String, Stream, Option<u32>, Bytes),
 }
@@ -79,7 +81,7 @@ impl Out {
     }
 }
 
-type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>>;
+type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>;
 
 #[derive(Clone, Debug)]
 struct Connection {
@@ -119,9 +121,9 @@ impl KeeperClient {
     }
 
     /// Tells the keeper something, whose answer nobody waits for. One that has gone need not know; whether there is one.
-    pub fn tell(&self, ask: Ask) -> bool {
+    pub fn tell(&self, ask: KeeperCommand) -> bool {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
-        match (&*self.connection.borrow(), serde_json::to_vec(&Call { n, ask })) {
+        match (&*self.connection.borrow(), serde_json::to_vec(&Call { n, command: ask })) {
             (Some(connection), Ok(mut line)) => {
                 line.push(b'\n');
                 connection.lines.send(line).is_ok()
@@ -131,11 +133,11 @@ impl KeeperClient {
     }
 
     /// Asks the keeper. What can be asked twice is asked its successor again if it dies before it answers.
-    pub async fn ask(&self, ask: Ask) -> Result<Said, Problem> {
+    pub async fn ask(&self, ask: KeeperCommand) -> Result<Reply, Problem> {
         let lost = |why: &str| Problem::new(Code::Internal, format!("the keeper {why}"));
         let again = ask.may_be_repeated();
         let n = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut line = serde_json::to_vec(&Call { n, ask }).map_err(|e| lost(&e.to_string()))?;
+        let mut line = serde_json::to_vec(&Call { n, command: ask }).map_err(|e| lost(&e.to_string()))?;
         line.push(b'\n');
         let mut connection = self.connection.clone();
         loop {
@@ -147,7 +149,7 @@ impl KeeperClient {
             let _given_up = GivenUp { n, pending: &there.pending };
             let sent = there.lines.send(line.clone()).is_ok();
             match answer.await {
-                Ok(Said::Refused(refusal)) => return Err(refusal.into()),
+                Ok(Reply::Refused(refusal)) => return Err(refusal.into()),
                 Ok(said) => return Ok(said),
                 Err(_) if again || !sent => {
                     // The connection that is lost is not the next one.
@@ -275,8 +277,8 @@ async fn converse(
 ) -> std::io::Result<()> {
     let patient = Patient::of(&stream);
     let (reader, mut writer) = stream.into_split();
-    let ask = Ask::Hello { protocol: PROTOCOL, execs: execs.known(out.number) };
-    let hello = serde_json::to_vec(&Call { n: 0, ask })?;
+    let ask = KeeperCommand::Hello { protocol: PROTOCOL, execs: execs.known(out.number) };
+    let hello = serde_json::to_vec(&Call { n: 0, command: ask })?;
     writer.write_all(&hello).await?;
     writer.write_all(b"\n").await?;
     let mut reader = BufReader::with_capacity(32 << 10, reader);
@@ -305,12 +307,12 @@ async fn converse(
 }
 
 /// What a keeper says first: which domains and execs it keeps.
-fn greeting(word: Word) -> std::io::Result<(Vec<Kept>, Vec<String>)> {
+fn greeting(word: Message) -> std::io::Result<(Vec<Kept>, Vec<String>)> {
     match word {
-        Word::Answer { n: 0, said: Said::Kept { protocol: PROTOCOL, domains, execs } } => {
+        Message::Reply { n: 0, reply: Reply::Kept { protocol: PROTOCOL, domains, execs } } => {
             Ok((domains, execs))
         }
-        Word::Answer { said: Said::Kept { protocol, .. }, .. } => Err(std::io::Error::other(format!(
+        Message::Reply { reply: Reply::Kept { protocol, .. }, .. } => Err(std::io::Error::other(format!(
             "a keeper of another version runs (protocol {protocol}, not {PROTOCOL}); stop its domains, then it ends"
         ))),
         _ => Err(std::io::Error::other("it does not greet")),
@@ -340,13 +342,13 @@ async fn listen(
 ) -> std::io::Result<()> {
     while let Some(word) = next(&mut reader, &mut line).await? {
         match word {
-            Word::Answer { n, said } => {
+            Message::Reply { n, reply: said } => {
                 if let Some(waiting) = locked(pending).remove(&n) {
                     // Who asked may have gone.
                     let _ = waiting.send(said);
                 }
             }
-            Word::News(News::ExecPrinted { exec, stream, bytes, at }) => {
+            Message::Notification(Notification::ExecPrinted { exec, stream, bytes, at }) => {
                 if bytes > LONGEST {
                     return Err(std::io::Error::other("it sends more than it may"));
                 }
@@ -354,8 +356,8 @@ async fn listen(
                 reader.read_exact(&mut printed).await?;
                 out.tell(Happening::Printed(exec, stream, at, printed.into()));
             }
-            Word::News(news) => {
-                out.tell(Happening::News(news));
+            Message::Notification(news) => {
+                out.tell(Happening::Notification(news));
             }
         }
     }
@@ -369,7 +371,7 @@ async fn keep_asking(
     lines: &mpsc::UnboundedSender<Vec<u8>>,
 ) -> std::io::Result<()> {
     // Nothing is acknowledged by this.
-    let mut question = serde_json::to_vec(&Call { n: 0, ask: Ask::Ack { ended: Vec::new() } })?;
+    let mut question = serde_json::to_vec(&Call { n: 0, command: KeeperCommand::Ack { ended: Vec::new() } })?;
     question.push(b'\n');
     loop {
         tokio::time::sleep(PULSE).await;
@@ -382,7 +384,7 @@ async fn keep_asking(
     }
 }
 
-async fn next(reader: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> std::io::Result<Option<Word>> {
+async fn next(reader: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> std::io::Result<Option<Message>> {
     line.clear();
     reader.read_until(b'\n', line).await?;
     if !line.ends_with(b"\n") {

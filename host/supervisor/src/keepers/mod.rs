@@ -26,7 +26,7 @@ use doppel_api::{Code, Problem};
 use rustix::fs::FlockOperation;
 use tokio::sync::mpsc;
 
-use crate::keeper::protocol::{Ask, Said};
+use crate::keeper::protocol::{KeeperCommand, Reply};
 use crate::keepers::keeper_client::{Happening, KeeperClient, Setup};
 use crate::{keeper, locked};
 
@@ -233,7 +233,7 @@ impl Keepers {
     }
 
     /// Asks all of them; the answers are with their numbers, in order.
-    pub async fn ask_all(&self, ask: impl Fn() -> Ask) -> Vec<(u64, Result<Said, Problem>)> {
+    pub async fn ask_all(&self, ask: impl Fn() -> KeeperCommand) -> Vec<(u64, Result<Reply, Problem>)> {
         let links: Vec<_> = locked(&self.table).keepers.values().map(|one| one.link.clone()).collect();
         // At once: one that does not answer keeps nobody from hearing the others.
         let asked: Vec<_> = links
@@ -297,7 +297,9 @@ fn owner_file(dir: &Path) -> PathBuf {
 
 /// Whether there is a keeper, or one that died without cleaning up, or domains without one.
 fn in_use(dir: &Path) -> bool {
-    let orphans = || fs::read_dir(keeper::config::records(dir)).is_ok_and(|mut all| all.next().is_some());
+    // What its storage service knew of files is of no use without domains.
+    let is_left = |entry: fs::DirEntry| entry.file_name() != keeper::config::STORAGE;
+    let orphans = || fs::read_dir(keeper::config::records(dir)).is_ok_and(|all| all.flatten().any(is_left));
     if keeper::config::socket(dir).exists() || orphans() {
         return true;
     }

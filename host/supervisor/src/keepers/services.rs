@@ -8,7 +8,7 @@ use doppel_api::{self as api, Problem};
 use doppel_net::Health;
 
 use crate::core::Core;
-use crate::keeper::protocol::{Ask, Said};
+use crate::keeper::protocol::{KeeperCommand, Reply};
 
 /// What the host adds to the path of a program whose file is another by now.
 const DELETED: &str = " (deleted)";
@@ -16,22 +16,23 @@ const DELETED: &str = " (deleted)";
 impl Core {
     /// How the service domains are.
     pub async fn services(&self) -> Result<Vec<api::Service>, Problem> {
-        self.ask_services(|| Ask::Services).await
+        self.ask_services(|| KeeperCommand::Services).await
     }
 
     /// Replaces them by those of the program that lies where this one did when it was started.
     pub async fn upgrade_services(self: Arc<Self>) -> Result<Vec<api::Service>, Problem> {
         let program = installed(&self.program);
-        self.ask_services(|| Ask::UpgradeServices { program: program.clone(), if_other: false }).await
+        self.ask_services(|| KeeperCommand::UpgradeServices { program: program.clone(), if_other: false })
+            .await
     }
 
     /// Those of all keepers; all are asked, whatever one answers.
-    pub async fn ask_services(&self, ask: impl Fn() -> Ask) -> Result<Vec<api::Service>, Problem> {
+    pub async fn ask_services(&self, ask: impl Fn() -> KeeperCommand) -> Result<Vec<api::Service>, Problem> {
         let (mut all, mut storages) = (Vec::new(), Vec::new());
         for (_, answer) in self.keepers.ask_all(ask).await {
             match answer? {
-                Said::Services(some) => all.extend(some),
-                Said::AllServices { network, storage } => {
+                Reply::Services(some) => all.extend(some),
+                Reply::AllServices { network, storage } => {
                     all.extend(network);
                     storages.extend(storage);
                 }

@@ -15,7 +15,7 @@ use tokio::process::Command;
 
 use crate::config::Replacement;
 use crate::core::Core;
-use crate::keeper::protocol::Ask;
+use crate::keeper::protocol::KeeperCommand;
 use crate::keepers::services::installed;
 use crate::operations::Handle;
 
@@ -123,7 +123,7 @@ impl Core {
     /// Has keepers and services be of this program; says what is not.
     async fn bring(&self, before: api::Version) -> Result<serde_json::Value, Problem> {
         let program = self.own_program();
-        let give_way = || Ask::GiveWay { program: program.clone() };
+        let give_way = || KeeperCommand::GiveWay { program: program.clone() };
         let mut keepers = Vec::new();
         for (number, answer) in self.keepers.ask_all(give_way).await {
             let stays = answer.err().map(|problem| problem.detail);
@@ -132,7 +132,7 @@ impl Core {
             }
             keepers.push(api::UpgradedKeeper { number, stays });
         }
-        let upgrade = || Ask::UpgradeServices { program: program.clone(), if_other: true };
+        let upgrade = || KeeperCommand::UpgradeServices { program: program.clone(), if_other: true };
         let (services, services_stay) = match self.ask_services(upgrade).await {
             Ok(services) => (services, None),
             Err(problem) => {

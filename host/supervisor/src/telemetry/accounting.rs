@@ -9,7 +9,7 @@ use doppel_api::{self as api, Problem};
 use crate::core::Core;
 use crate::domains::create::capacity;
 use crate::domains::{Entry, is_live, stats};
-use crate::keeper::protocol::{Ask, Said, Usage};
+use crate::keeper::protocol::{KeeperCommand, Reply, Usage};
 use crate::locked;
 
 impl Core {
@@ -19,11 +19,13 @@ impl Core {
         let mut memory = (0, 0);
         if is_live(entry.state()) {
             // One that has ended meanwhile has the figures of its end in its row.
-            if let Ok(Said::Usage(usage)) = self.ask(&entry, Ask::Usage { id: entry.id.clone() }).await {
+            if let Ok(Reply::Usage(usage)) =
+                self.ask(&entry, KeeperCommand::Usage { id: entry.id.clone() }).await
+            {
                 now = *usage;
             }
-            if let Ok(Said::Memory { private_bytes, shared_bytes }) =
-                self.ask(&entry, Ask::Memory { id: entry.id.clone() }).await
+            if let Ok(Reply::Memory { private_bytes, shared_bytes }) =
+                self.ask(&entry, KeeperCommand::Memory { id: entry.id.clone() }).await
             {
                 memory = (private_bytes, shared_bytes);
             }
@@ -64,8 +66,8 @@ impl Core {
         for entry in self.all() {
             let live = is_live(entry.state());
             let now = match live {
-                true => match self.ask(&entry, Ask::Usage { id: entry.id.clone() }).await {
-                    Ok(Said::Usage(usage)) => *usage,
+                true => match self.ask(&entry, KeeperCommand::Usage { id: entry.id.clone() }).await {
+                    Ok(Reply::Usage(usage)) => *usage,
                     _ => Usage::default(),
                 },
                 false => Usage::default(),

@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Mapping
 from typing import Any
 
+from .. import _wire
 from .._wire import present, segment, strings
 from ..models import VolumeInfo, VolumePruneReport, decode
 from .client import AsyncClient, connection
@@ -16,10 +17,29 @@ class AsyncVolume:
 
     @staticmethod
     async def create(
-        name: str | None = None, *, labels: Mapping[str, str] | None = None, client: AsyncClient | None = None
+        name: str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        size: int | str | None = None,
+        inodes: int | None = None,
+        source: str | None = None,
+        snapshot: bool | None = None,
+        client: AsyncClient | None = None,
     ) -> VolumeInfo:
-        """Makes a volume, or finds that of this name; without a name it gets a random one."""
-        body: dict[str, Any] = present(name=name, labels=strings(labels))
+        """Makes a volume, or finds that of this name; without a name it gets a random one.
+
+        Its files take at most `size` bytes of the host's disk (`"1g"`), and there are at most `inodes`; only para
+        sandboxes have it then. With `source` it begins with the files of that volume, which no running sandbox has, and
+        has its limits; `snapshot`: it is only read.
+        """
+        body: dict[str, Any] = present(
+            name=name,
+            labels=strings(labels),
+            size_bytes=_wire.size(size),
+            inodes=inodes,
+            source=source,
+            snapshot=snapshot,
+        )
         async with connection(client) as http:
             return decode(VolumeInfo, await http.request("POST", "/v1/volumes", json=body))
 

@@ -96,6 +96,8 @@ class Sandbox:
         read_only: bool = False,
         tmpfs: Tmpfs = (),
         volumes: Volumes | None = None,
+        persist: bool | str | None = None,
+        disks: Sequence[str] = (),
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
@@ -120,6 +122,10 @@ class Sandbox:
         directories with files in memory, from which no program runs unless asked for (`["/tmp"]`, or
         `{"/tmp": "size=64m,exec"}`). `volumes` names what is kept apart from sandboxes, by where it is mounted:
         `{"/data": "results", "/src": "/home/me/src:ro"}` (see `Volume`; a path is one of the supervisor's host).
+        With `persist` (and, if nothing is said, without `auto_remove`) all other files that it changes are on disk, and
+        there again when it starts again; with `False` they are in memory. With a name
+        (`persist="build"`) also in the next sandbox of this image and name, when this one is removed.
+        `disks=["db", "tools:ro"]` are disks of the supervisor's (`doppel disk`), as `/dev/vda`, `/dev/vdb`, ….
 
         It has no network unless asked for: with `network` (`True`, or the name of one, whose sandboxes find each other
         by name), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
@@ -138,7 +144,7 @@ class Sandbox:
             hostname=hostname,
             labels=strings(labels),
             resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation, disk),
-            files=mounted(read_only, tmpfs, volumes),
+            files=mounted(read_only, tmpfs, volumes, persist, disks),
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
             network=wire_network(ports, rules, allow, dns, network_rate, network),

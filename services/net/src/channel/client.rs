@@ -118,7 +118,7 @@ pub(crate) struct Caller {
 pub(crate) enum EngineRequest {
     /// Tell me of this socket's events.
     Watch(u32),
-    /// Tell me of the events of this datagram socket's outlet for IPv4 or IPv6.
+    /// Tell me of the events of this datagram socket's way out by IPv4 or IPv6.
     WatchDatagrams { number: u32, v6: bool },
     /// A connection to another domain.
     Peer { socket: u32, ticket: Ticket, to: SocketAddr, from_port: u16 },
@@ -398,37 +398,35 @@ impl Client {
         self.busy.push(number);
     }
 
+    /// The sockets, and what a turn of one of them needs of the client.
+    fn sockets_in_turn<'a>(
+        &'a mut self,
+        scratch: &'a mut [u8],
+    ) -> (&'a mut HashMap<u32, Entity>, TurnContext<'a>) {
+        let context = TurnContext {
+            channel: &mut self.channel,
+            settings: &self.settings,
+            policy: &mut self.policy,
+            account: &self.account,
+            directory: &self.directory,
+            wishes: &mut self.wishes,
+            share: &mut self.share,
+            may_burden: self.may_burden,
+            burdened: &mut self.burdened,
+            scratch,
+        };
+        (&mut self.sockets, context)
+    }
+
     fn move_bytes(&mut self, number: u32, budget: usize, scratch: &mut [u8]) -> Result<(), Broken> {
-        let Self {
-            channel,
-            settings,
-            policy,
-            account,
-            directory,
-            wishes,
-            sockets,
-            share,
-            may_burden,
-            burdened,
-            ..
-        } = self;
-        let may_burden = *may_burden;
+        let may_burden = self.may_burden;
+        let (sockets, mut around) = self.sockets_in_turn(scratch);
         let (turn, over, ticket) = match sockets.get_mut(&number) {
-            Some(Entity::Stream(s)) => (s.turn(channel, budget, share)?, s.is_over(), s.closed_by),
+            Some(Entity::Stream(s)) => {
+                (s.turn(around.channel, budget, around.share)?, s.is_over(), s.closed_by)
+            }
             Some(Entity::Datagrams(d)) => {
-                let around = &mut TurnContext {
-                    channel,
-                    settings,
-                    policy,
-                    account,
-                    directory,
-                    wishes,
-                    share,
-                    may_burden,
-                    burdened,
-                    scratch,
-                };
-                let turn = d.turn(around, budget)?;
+                let turn = d.turn(&mut around, budget)?;
                 (turn, d.is_over(), d.closed_by)
             }
             _ => return Ok(()),

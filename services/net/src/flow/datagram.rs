@@ -53,7 +53,7 @@ pub(crate) struct Datagrams {
     /// Whom alone it wants to hear.
     peer: Option<SocketAddr>,
     /// For IPv4 and for IPv6.
-    outlets: [Option<(EgressSocket, SocketLease)>; 2],
+    egress: [Option<(EgressSocket, SocketLease)>; 2],
     /// What it has received.
     room: Room,
     /// A program wants to know the marks of what comes.
@@ -94,7 +94,7 @@ impl Datagrams {
             protocol,
             at,
             peer: None,
-            outlets: [None, None],
+            egress: [None, None],
             room,
             tells_marks: false,
             flows: AddressCache::default(),
@@ -115,12 +115,12 @@ impl Datagrams {
 
     /// What the host has for it in one family.
     pub fn descriptor(&self, v6: bool) -> Option<BorrowedFd<'_>> {
-        self.outlets[usize::from(v6)].as_ref().map(|(o, _)| o.socket.as_fd())
+        self.egress[usize::from(v6)].as_ref().map(|(o, _)| o.socket.as_fd())
     }
 
     /// Something happened to one of the host's sockets.
     pub fn happened(&mut self) {
-        for (o, _) in self.outlets.iter_mut().flatten() {
+        for (o, _) in self.egress.iter_mut().flatten() {
             (o.readable, o.writable) = (true, true);
         }
     }
@@ -146,7 +146,7 @@ impl Datagrams {
     pub fn set_peer(&mut self, to: Option<SocketAddr>, around: &mut TurnContext<'_>) -> Result<(), Errno> {
         if self.peer.take().is_some() {
             // A socket of the host that is connected is of no use for anything else.
-            (self.outlets, self.flows) = ([None, None], AddressCache::default());
+            (self.egress, self.flows) = ([None, None], AddressCache::default());
         }
         let Some(to) = to else { return Ok(()) };
         if self.callers.get(&to).is_none()
@@ -154,8 +154,8 @@ impl Datagrams {
         {
             // As Linux says that there is no port for datagrams.
             let no_port = |e| if e == Errno::ADDRNOTAVAIL { Errno::AGAIN } else { e };
-            let outlet = self.outlet(real, around).map_err(no_port)?;
-            rustix::net::connect(&outlet.socket, &real)?;
+            let socket = self.egress_socket(real, around).map_err(no_port)?;
+            rustix::net::connect(&socket.socket, &real)?;
         }
         self.peer = Some(to);
         Ok(())
@@ -164,7 +164,7 @@ impl Datagrams {
     /// Asks the rules whether it may send there, and remembers that it did. The host's form of the address; none: it is
     /// another domain's.
     fn allowed(&mut self, to: SocketAddr, around: &mut TurnContext<'_>) -> Result<Option<SocketAddr>, Errno> {
-        let way = self.way(to, around.settings);
+        let way = self.route(to, around.settings);
         let real = match way {
             Route::Host(real) => Some(real),
             Route::Names(real) => real,
@@ -214,12 +214,12 @@ impl Datagrams {
     /// From now on datagrams are handed over with their marks, also those that come to these sockets of published ports.
     pub fn tell_marks<'a>(&mut self, published: impl Iterator<Item = &'a Published>) {
         self.tells_marks = true;
-        self.outlets.iter().flatten().for_each(|(o, _)| o.tell_marks());
+        self.egress.iter().flatten().for_each(|(o, _)| o.tell_marks());
         if self.is_echo() {
             return;
         }
         for p in published.filter(|p| p.port == self.at.port && p.protocol == Transport::Udp) {
-            // As for outlets; the host's sockets are IPv4's.
+            // As for the sockets; the host's sockets are IPv4's.
             let _ = doppel_sys::datagram::tell_marks(p.socket.as_fd(), false);
         }
     }
@@ -238,15 +238,19 @@ impl Datagrams {
             && self.callers.get(&peer).is_none()
             && !keeps(peer)
         {
-            self.outlets = [None, None];
+            self.egress = [None, None];
             self.tell(channel, Errno::ACCESS);
         }
     }
 
     /// The host's socket towards an address, made when it is first wanted.
-    fn outlet(&mut self, to: SocketAddr, around: &mut TurnContext<'_>) -> Result<&mut EgressSocket, Errno> {
+    fn egress_socket(
+        &mut self,
+        to: SocketAddr,
+        around: &mut TurnContext<'_>,
+    ) -> Result<&mut EgressSocket, Errno> {
         let v6 = to.is_ipv6();
-        let place = &mut self.outlets[usize::from(v6)];
+        let place = &mut self.egress[usize::from(v6)];
         if place.is_none() {
             // An echo's identifier is no port, but there are as few.
             let held = around.account.take(Some(Ports::Udp))?;
@@ -257,7 +261,7 @@ impl Datagrams {
             *place = Some((made, held));
             around.wishes.push(EngineRequest::WatchDatagrams { number: self.number, v6 });
         }
-        place.as_mut().map(|(outlet, _)| outlet).ok_or(Errno::NOBUFS)
+        place.as_mut().map(|(socket, _)| socket).ok_or(Errno::NOBUFS)
     }
 
     /// Moves what can be moved, about `budget` bytes each way.
@@ -359,7 +363,7 @@ impl Datagrams {
             };
         }
         let real = self.allowed(to, around)?;
-        if let Route::Names(server) = around.settings.way(to) {
+        if let Route::Names(server) = around.settings.route(to) {
             let directory = around.directory.lock().unwrap_or_else(PoisonError::into_inner);
             let answer = directory.answer(&around.settings.network, &around.scratch[..len]);
             drop(directory);
@@ -391,18 +395,18 @@ impl Datagrams {
         len: usize,
         around: &mut TurnContext<'_>,
     ) -> Result<(), Errno> {
-        let outlet = self.outlet(real, around)?;
-        if !outlet.writable {
+        let socket = self.egress_socket(real, around)?;
+        if !socket.writable {
             return Err(Errno::AGAIN);
         }
-        let sent = outlet.send(&around.scratch[..len], real, marks);
-        outlet.writable = sent != Err(Errno::AGAIN);
+        let sent = socket.send(&around.scratch[..len], real, marks);
+        socket.writable = sent != Err(Errno::AGAIN);
         sent
     }
 
     fn receive(&mut self, v6: bool, around: &mut TurnContext<'_>, budget: usize) -> Result<Turn, Broken> {
         let mut done = 0;
-        while let Some((outlet, _)) = self.outlets[usize::from(v6)].as_mut().filter(|(o, _)| o.readable) {
+        while let Some((socket, _)) = self.egress[usize::from(v6)].as_mut().filter(|(o, _)| o.readable) {
             if self.closed_by.is_some() {
                 break;
             }
@@ -422,7 +426,7 @@ impl Datagrams {
                     break;
                 }
             }
-            match outlet.receive(around.scratch) {
+            match socket.receive(around.scratch) {
                 Ok((n, real, marks)) => {
                     done += DatagramHeader::room(n);
                     around.share.moved(Direction::In, n);
@@ -431,13 +435,13 @@ impl Datagrams {
                         if self.is_echo() && !self.takes_answer(&mut around.scratch[..n], from, own) {
                             continue;
                         }
-                        if around.settings.way(from) == Route::Names(Some(real)) {
+                        if around.settings.route(from) == Route::Names(Some(real)) {
                             around.policy.heard_names(&around.scratch[..n]);
                         }
                         self.put(around.channel, from, self.at.port, marks, &around.scratch[..n])?;
                     }
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => outlet.readable = false,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => socket.readable = false,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => self.tell(around.channel, address::errno(&e)),
             }

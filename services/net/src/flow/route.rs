@@ -22,7 +22,7 @@ pub(crate) enum Route {
 
 impl Settings {
     /// Where the domain gets with this address.
-    pub(crate) fn way(&self, to: SocketAddr) -> Route {
+    pub(crate) fn route(&self, to: SocketAddr) -> Route {
         if is_resolver(to) {
             return Route::Names(self.resolver);
         }

@@ -31,7 +31,7 @@ use crate::service::serve::Order;
 
 /// What a domain wants of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct EndpointSpec {
     /// Its virtual network, by name.
     pub network: String,
     /// Its own name, by which others of the network find it; empty: by none.
@@ -60,7 +60,7 @@ pub struct Port {
 
 /// Where a domain is in its network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct Endpoint {
     /// Its IPv4 address.
     pub ip4: Ipv4Addr,
     /// Its IPv6 address.
@@ -157,8 +157,8 @@ impl Attachment {
 
     /// Where the domain is.
     #[must_use]
-    pub fn place(&self) -> Place {
-        Place { ip4: self.ip4, ip6: self.ip6, published: self.published.clone() }
+    pub fn place(&self) -> Endpoint {
+        Endpoint { ip4: self.ip4, ip6: self.ip6, published: self.published.clone() }
     }
 }
 
@@ -378,7 +378,7 @@ impl Manager {
     ///
     /// # Errors
     /// A port that cannot be published, or what the host says.
-    pub fn attach(&self, wanted: Wanted) -> io::Result<Attachment> {
+    pub fn attach(&self, wanted: EndpointSpec) -> io::Result<Attachment> {
         if wanted.published.len() + 2 > DESCRIPTORS {
             let text = format!("{} published ports: at most {}", wanted.published.len(), DESCRIPTORS - 2);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));

@@ -13,7 +13,7 @@ use doppel_service::{Born, Process};
 use rustix::pipe::PipeFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::manager::{SHARDS, Wanted};
+use crate::manager::{EndpointSpec, SHARDS};
 use crate::service::serve::ORDERS;
 
 /// Version of the format.
@@ -25,7 +25,7 @@ pub struct Part {
     pub(crate) key: u64,
     pub(crate) shard: usize,
     /// With the published ports as they are.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: EndpointSpec,
     /// Numbers of their sockets, by which they are told from others.
     pub(crate) sockets: Vec<u64>,
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use doppel_service::{Calls, Heart, Process, check_bell};
+use doppel_service::{Calls, Heartbeat, Process, check_bell};
 use rustix::event::EventfdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -31,7 +31,7 @@ const CALLS: RawFd = 11;
 #[derive(Debug)]
 pub(crate) struct ServiceResources {
     pub ledger: Arc<Ledger>,
-    pub heart: Arc<Heart>,
+    pub heart: Arc<Heartbeat>,
     pub calls: Arc<Calls>,
     /// Rung when there is news for a hibernated domain.
     pub bell: OwnedFd,
@@ -45,7 +45,7 @@ impl ServiceResources {
     pub fn new() -> io::Result<Self> {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (lines, log) = pair(SocketFlags::NONBLOCK)?;
-        let (ledger, heart, calls) = (Ledger::new()?, Arc::new(Heart::new()?), Arc::new(Calls::new()?));
+        let (ledger, heart, calls) = (Ledger::new()?, Arc::new(Heartbeat::new()?), Arc::new(Calls::new()?));
         Ok(Self { ledger, heart, calls, bell, log, lines })
     }
 
@@ -80,7 +80,7 @@ impl ServiceResources {
         set_socket_timeout(&control, Timeout::Send, Some(ROOM))?;
         let gear = Self {
             ledger: Ledger::taken(process.take(LEDGER)?)?,
-            heart: Arc::new(Heart::taken(process.take(HEART)?, process.take(ALARM)?)?),
+            heart: Arc::new(Heartbeat::taken(process.take(HEART)?, process.take(ALARM)?)?),
             calls: Arc::new(Calls::with(calls)?),
             bell,
             log: socket(LOG)?,

@@ -15,7 +15,7 @@ use rustix::net::RecvFlags;
 
 use crate::manager::records::{Record, Slot};
 use crate::manager::resources::{self, ServiceResources};
-use crate::manager::{Health, Wanted};
+use crate::manager::{EndpointSpec, Health};
 use crate::names::resolver;
 use crate::service::serve::{Descriptors, HeldDescriptors, ORDERS, Order, PACKET};
 
@@ -61,7 +61,7 @@ pub(crate) struct State {
 /// A domain that is served.
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub wanted: Wanted,
+    pub wanted: EndpointSpec,
     pub memory: Arc<OwnedFd>,
     pub doorbell: Arc<OwnedFd>,
     pub sockets: Vec<OwnedFd>,
@@ -346,13 +346,9 @@ impl State {
         watchdog
     }
 
-    /// Has a service domain watched that has been told to begin. Without a watchdog it is only not found if it hangs.
+    /// Has a service domain watched that has been told to begin.
     fn watch(&self, child: &Process) -> Option<Watchdog> {
-        Watchdog::new(self.gear.heart.clone(), self.gear.calls.clone(), child.pid())
-            .inspect_err(|error| {
-                doppel_service::say(format_args!("a network service is not watched: {error}"))
-            })
-            .ok()
+        Watchdog::of("network service", &self.gear.heart, &self.gear.calls, child.pid())
     }
 
     /// What a service domain is told first.

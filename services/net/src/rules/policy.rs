@@ -122,7 +122,7 @@ impl Policy {
     /// Whether a flow may go on.
     pub fn keeps(&self, settings: &Settings, flow: Flow, protocol: Protocol) -> bool {
         let case = match flow {
-            Flow::Out(to) => self.outbound(settings.way(to), to, protocol),
+            Flow::Out(to) => self.outbound(settings.route(to), to, protocol),
             Flow::In(from, port) => inbound(from, port, protocol),
         };
         self.judge(case).0 == Action::Allow

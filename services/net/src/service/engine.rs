@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_service::{OBJECTS, net};
 use doppel_ring::Ticket;
-use doppel_service::{Channel, Heart, Load, Pace};
+use doppel_service::{Channel, Heartbeat, Load, Pace};
 use doppel_sys::datagram::Marks;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -80,7 +80,7 @@ pub struct Engine {
     insisted: Instant,
     /// Whether others would notice what burdens the service.
     pub(crate) pressure: Pressure,
-    heart: Option<Heart>,
+    heart: Option<Heartbeat>,
     /// Rung by a watchdog that wants to see a step.
     watchdog: Option<OwnedFd>,
     /// For a datagram that is under way.
@@ -231,7 +231,7 @@ impl Engine {
     pub fn set_rules(&mut self, id: ClientId, rules: Rules) {
         if let Some(client) = self.place(id).and_then(|i| self.clients[i].as_mut()) {
             let heart = &mut self.heart;
-            client.set_rules(rules, &mut || heart.iter_mut().for_each(Heart::beat));
+            client.set_rules(rules, &mut || heart.iter_mut().for_each(Heartbeat::beat));
             self.queue(id.0);
         }
     }
@@ -351,7 +351,7 @@ impl Engine {
     }
 
     /// Beats with this heart.
-    pub fn set_heart(&mut self, heart: Heart) {
+    pub fn set_heart(&mut self, heart: Heartbeat) {
         self.heart = Some(heart);
     }
 

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use doppel_service::Heart;
+use doppel_service::Heartbeat;
 use rustix::net::SendFlags;
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
@@ -213,7 +213,7 @@ impl Server<'_> {
         self.log = descriptors.next().map(Arc::new);
         let heart = descriptors.next().ok_or_else(|| io::Error::other("no heart"))?;
         let alarm = descriptors.next().ok_or_else(|| io::Error::other("no alarm"))?;
-        self.engine.set_heart(Heart::open(heart, alarm)?);
+        self.engine.set_heart(Heartbeat::open(heart, alarm)?);
         self.engine.watch_bell(descriptors.next().ok_or_else(|| io::Error::other("no bell to hear"))?)
     }
 

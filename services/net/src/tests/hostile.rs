@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test may fail for want of a thread")]
 
 use doppel_abi_service::OBJECTS;
-use doppel_service::Heart;
+use doppel_service::Heartbeat;
 use rustix::time::ClockId;
 
 use super::datagrams::{Gram, any, host, host_socket};
@@ -91,9 +91,9 @@ fn one_that_only_rings_costs_little() {
 
 /// How many steps the engine takes until `f` has something.
 fn beats<T>(engine: &mut Engine, f: impl FnMut(&mut Engine) -> Option<T>) -> u32 {
-    let heart = Heart::new().unwrap();
+    let heart = Heartbeat::new().unwrap();
     let (file, alarm) = (heart.file().try_clone_to_owned(), heart.alarm().try_clone_to_owned());
-    engine.set_heart(Heart::open(file.unwrap(), alarm.unwrap()).unwrap());
+    engine.set_heart(Heartbeat::open(file.unwrap(), alarm.unwrap()).unwrap());
     let before = heart.count();
     until(engine, f);
     (heart.count() - before) / 2

@@ -1,6 +1,6 @@
 //! The longest steps of work that domains can ask for are far below what the watchdog calls a hang.
 
-use doppel_service::Heart;
+use doppel_service::Heartbeat;
 use rustix::process::Resource;
 use rustix::time::ClockId;
 
@@ -81,9 +81,9 @@ fn thousands_of_closes_and_rules_at_once_are_short_steps() {
 
 #[test]
 fn the_longest_step_is_told() {
-    let heart = Heart::new().unwrap();
+    let heart = Heartbeat::new().unwrap();
     let alarm = heart.alarm().try_clone_to_owned().unwrap();
-    let mut theirs = Heart::open(heart.file().try_clone_to_owned().unwrap(), alarm).unwrap();
+    let mut theirs = Heartbeat::open(heart.file().try_clone_to_owned().unwrap(), alarm).unwrap();
     theirs.beat();
     std::thread::sleep(Duration::from_millis(2));
     theirs.rest();

@@ -1,6 +1,7 @@
 //! All clients of one process: who has something to do, and threads that do it.
 
 mod crew;
+mod turns;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -10,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use doppel_abi_service::storage::SIZE;
-use doppel_service::{Channel, Heart, Load, Pace};
+use doppel_service::{Channel, Heartbeat, Load};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
@@ -19,8 +20,11 @@ use crate::files::{Outcome, perform};
 use crate::host::Host;
 use crate::nodes::Nodes;
 use crate::pins::Pins;
+use crate::throttle::Limits;
 use crate::volume::Volume;
 use crew::{Crew, Part};
+pub(crate) use turns::Pace;
+use turns::{Clock, Place, Seen};
 
 /// Names a client of an engine: its place, and how many were there before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,8 +34,9 @@ const CONTROL: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 const BELL: Token = Token(usize::MAX - 2);
 const EVENTS: usize = 64;
-/// Requests of one client in a row while others wait.
+/// Requests after which it is looked who else has something to ask, and how long these may take.
 const TURN: u32 = 8;
+const TURN_TIME: Duration = Duration::from_micros(50);
 /// Requests of one client that are worked on at once while more than half of the threads are free, and otherwise.
 const MOST: u32 = 8;
 const FEW: u32 = 2;
@@ -66,13 +71,18 @@ impl std::fmt::Debug for Engine {
 pub(crate) struct Core {
     poll: Poll,
     events: Events,
-    clients: Vec<Option<(u64, Arc<Client>)>>,
+    clients: Vec<Place>,
     count: u64,
-    /// Whose turn it is, and how many requests of it are left.
-    turn: (usize, u32),
-    pace: Pace,
+    /// Places of those that take part in turns ([`turns`]).
+    active: Vec<usize>,
+    /// So many requests are taken before it is looked who else has something to ask, and when that was.
+    left: u32,
+    looked: Instant,
+    /// The most that any of their clocks has shown.
+    latest: u64,
+    pace: doppel_service::Pace,
     load: Load,
-    heart: Option<Heart>,
+    heart: Option<Heartbeat>,
     bell: Option<OwnedFd>,
     orders: Option<Box<dyn Orders>>,
     /// When to look for files that are not written any more.
@@ -93,8 +103,15 @@ impl Engine {
             events: Events::with_capacity(EVENTS),
             clients: Vec::new(),
             count: 0,
-            turn: (0, TURN),
-            pace: if polls { Pace::new(now) } else { Pace::without_polls(now) },
+            active: Vec::new(),
+            left: 0,
+            looked: now,
+            latest: 0,
+            pace: if polls {
+                doppel_service::Pace::new(now)
+            } else {
+                doppel_service::Pace::without_polls(now)
+            },
             load: Load::open()?,
             heart: None,
             bell: None,
@@ -302,7 +319,7 @@ impl Core {
     }
 
     /// It is watched by this heart, and asked by this bell.
-    pub fn set_heart(&mut self, heart: Heart, bell: OwnedFd) -> io::Result<()> {
+    pub fn set_heart(&mut self, heart: Heartbeat, bell: OwnedFd) -> io::Result<()> {
         use std::os::fd::AsFd;
         self.watch(bell.as_fd(), BELL)?;
         (self.heart, self.bell) = (Some(heart), Some(bell));
@@ -311,7 +328,7 @@ impl Core {
 
     /// Another step of work.
     pub fn beat(&mut self) {
-        self.heart.iter_mut().for_each(Heart::beat);
+        self.heart.iter_mut().for_each(Heartbeat::beat);
     }
 
     /// Serves a domain.
@@ -322,20 +339,31 @@ impl Core {
         if place == self.clients.len() {
             self.clients.push(None);
         }
-        self.clients[place] = Some((self.count, Arc::new(Client::new(channel, nodes))));
+        self.clients[place] = Some((self.count, Arc::new(Client::new(channel, nodes)), Clock::default()));
         host.share(self.clients.iter().flatten().count());
         Ok(ClientId(place, self.count))
     }
 
+    fn client(&self, id: ClientId) -> Option<&Arc<Client>> {
+        let (count, client, _) = self.clients.get(id.0)?.as_ref()?;
+        (*count == id.1).then_some(client)
+    }
+
+    /// A domain has these limits from here on.
+    pub fn limit(&self, id: ClientId, limits: &Limits) {
+        self.client(id).into_iter().for_each(|client| client.limit(limits));
+    }
+
     /// Serves it no more.
     pub fn detach(&mut self, id: ClientId) {
-        if self.clients.get(id.0).and_then(Option::as_ref).is_some_and(|(count, _)| *count == id.1) {
+        if self.client(id).is_some() {
             self.drop_client(id.0);
         }
     }
 
     fn drop_client(&mut self, place: usize) {
-        if let Some((_, client)) = self.clients[place].take() {
+        self.active.retain(|active| *active != place);
+        if let Some((_, client, _)) = self.clients[place].take() {
             // The supervisor has the doorbell too, so that closing ours does not end the watch.
             let doorbell = client.link().channel.doorbell().as_raw_fd();
             let _ = self.poll.registry().deregister(&mut SourceFd(&doorbell));
@@ -368,27 +396,78 @@ impl Core {
 
     /// The next request, by turns of clients.
     fn pick(&mut self, most: u32) -> Option<Taken> {
-        for _ in 0..=self.clients.len() {
-            let (place, left) = self.turn;
-            if left > 0
-                && let Some(Some((_, client))) = self.clients.get(place)
-            {
-                let client = client.clone();
-                match client.take(most) {
-                    Next::Request(request) => {
-                        self.turn.1 -= 1;
-                        return Some((client, request, Instant::now()));
-                    }
-                    Next::Nothing => {}
-                    Next::Broken => {
-                        doppel_service::say(format_args!(
-                            "a domain has broken the storage service's protocol"
-                        ));
-                        self.drop_client(place);
-                    }
-                }
+        let now = Instant::now();
+        if self.left > 0
+            && now.saturating_duration_since(self.looked) < TURN_TIME
+            && let Some(taken) = self.pick_active(most, now)
+        {
+            self.left -= 1;
+            return Some(taken);
+        }
+        self.look_who_asks(most, now);
+        self.pick_active(most, now)
+    }
+
+    /// Finds those that take part from here on, and those that do no more.
+    fn look_who_asks(&mut self, most: u32, now: Instant) {
+        (self.left, self.looked) = (TURN, now);
+        let mut least = None;
+        let (clients, latest) = (&mut self.clients, &mut self.latest);
+        self.active.retain(|&place| {
+            let Some((_, client, clock)) = clients.get_mut(place).and_then(Option::as_mut) else {
+                return false;
+            };
+            let seen = clock.look(place, client);
+            *latest = seen.shows.max(*latest);
+            clock.active = !seen.rests(now) || client.speaks(most);
+            if clock.active {
+                least = Some(least.map_or(seen.shows, |least: u64| least.min(seen.shows)));
             }
-            self.turn = ((place + 1) % self.clients.len().max(1), TURN);
+            clock.active
+        });
+        for (place, (_, client, clock)) in
+            self.clients.iter_mut().enumerate().filter_map(|(place, c)| Some((place, c.as_mut()?)))
+        {
+            if !clock.active && client.speaks(most) {
+                clock.begin(least.unwrap_or(self.latest));
+                self.active.push(place);
+            }
+        }
+    }
+
+    /// The next request of those that take part.
+    fn pick_active(&mut self, most: u32, now: Instant) -> Option<Taken> {
+        if let [place] = self.active[..] {
+            return self.take(place, most, now);
+        }
+        let mut order: Vec<Seen> = Vec::with_capacity(self.active.len());
+        for &place in &self.active {
+            if let Some((_, client, clock)) = self.clients.get_mut(place).and_then(Option::as_mut) {
+                order.push(clock.look(place, client));
+            }
+        }
+        order.sort_unstable_by_key(|seen| seen.shows);
+        for (at, seen) in order.iter().enumerate() {
+            if order[..at].iter().any(|other| seen.waits_for(other, now)) {
+                return None;
+            }
+            if let Some(taken) = self.take(seen.place, most, now) {
+                return Some(taken);
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, place: usize, most: u32, now: Instant) -> Option<Taken> {
+        let (_, client, _) = self.clients.get(place)?.as_ref()?;
+        let client = client.clone();
+        match client.take(most, now) {
+            Next::Request(request) => return Some((client, request, Instant::now())),
+            Next::Nothing => {}
+            Next::Broken => {
+                doppel_service::say(format_args!("a domain has broken the storage service's protocol"));
+                self.drop_client(place);
+            }
         }
         None
     }
@@ -423,7 +502,7 @@ impl Core {
         if !engine.crew.wants_one() {
             return Ok(false);
         }
-        self.heart.iter_mut().for_each(Heart::rest);
+        self.heart.iter_mut().for_each(Heartbeat::rest);
         self.any(|client| {
             client.insist();
             false
@@ -432,13 +511,16 @@ impl Core {
     }
 
     fn patience(&self, now: Instant) -> Option<Duration> {
-        self.look.map(|look| look.saturating_duration_since(now).max(Duration::from_millis(1)))
+        let released = self.clients.iter().flatten().filter_map(|(_, client, _)| client.release()).min();
+        let next = [self.look, released].into_iter().flatten().min();
+        next.map(|next| next.saturating_duration_since(now).max(Duration::from_millis(1)))
     }
 
     /// Closes files that are not written any more, if it is time.
     fn look_for_writers(&mut self, now: Instant) {
         if self.look.is_some_and(|look| now >= look) {
-            let left = self.clients.iter().flatten().filter(|(_, client)| client.close_writers(now)).count();
+            let left =
+                self.clients.iter().flatten().filter(|(_, client, _)| client.close_writers(now)).count();
             self.look = (left > 0).then(|| now + WRITERS);
         } else if self.look.is_none() && self.any(|client| client.writes.load(Ordering::Relaxed)) {
             self.look = Some(now + WRITERS);
@@ -446,7 +528,7 @@ impl Core {
     }
 
     fn any(&self, what: impl FnMut(&Client) -> bool) -> bool {
-        self.clients.iter().flatten().map(|(_, client)| &**client).any(what)
+        self.clients.iter().flatten().map(|(_, client, _)| &**client).any(what)
     }
 
     /// Waits so long, and clears doorbells. True: the supervisor has said something.
@@ -468,7 +550,7 @@ impl Core {
                     });
                 }
                 Token(place) => {
-                    if let Some(Some((_, client))) = self.clients.get(place) {
+                    if let Some(Some((_, client, _))) = self.clients.get(place) {
                         client.link().channel.rung();
                     }
                 }
@@ -484,7 +566,7 @@ impl Core {
     fn rest(&mut self, most: u32) -> bool {
         let silent = !self.any(|client| !client.sleeps(most));
         if silent {
-            self.heart.iter_mut().for_each(Heart::rest);
+            self.heart.iter_mut().for_each(Heartbeat::rest);
         } else {
             self.stay_awake();
         }

@@ -4,12 +4,12 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use doppel_abi_service::storage::{Changes, NAME, XATTR, buffer, flags, set, text};
+use doppel_abi_service::storage::{Amount, Changes, NAME, XATTR, buffer, flags, set, text};
 use doppel_sys::shared::offset;
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::{Done, MODE, Result, SECOND_NS, Work, chown};
+use super::{Done, MODE, Result, SECOND_NS, Work, bounds, chown, shared};
 
 /// Extended attributes that a domain may read and change, by the beginnings of their names.
 const XATTRS: &[&[u8]] = &[b"user.", b"system.posix_acl_", b"security.capability"];
@@ -18,6 +18,8 @@ const HOW: u32 = 3;
 /// What has been found where there is no such attribute, and where there is one.
 const ABSENT: u64 = 0;
 const PRESENT: u64 = 1;
+/// Without a bound.
+const ALL: Amount = Amount { bytes: u64::MAX, inodes: u64::MAX };
 
 impl Work<'_> {
     pub(super) fn set_attributes(&mut self) -> Result<Done> {
@@ -30,7 +32,10 @@ impl Work<'_> {
         let data = has(set::SIZE).then(|| self.data(r.node, true)).transpose()?;
         let file = self.nodes().name(r.node)?;
         if let Some(data) = data {
-            rustix::fs::ftruncate(&data, changes.size)?;
+            shared::check(r.node, &data, changes.size, u64::MAX)?;
+            self.charged(r.node, &data, bounds::NOTHING, |_| {
+                rustix::fs::ftruncate(&data, changes.size).map(|()| ((), 0))
+            })?;
         }
         if has(set::UID) || has(set::GID) {
             let uid = has(set::UID).then(|| Uid::from_raw(changes.uid));
@@ -60,14 +65,24 @@ impl Work<'_> {
     pub(super) fn stat_fs(&mut self) -> Result<Done> {
         let file = self.nodes().name(self.request.node)?;
         let s = rustix::fs::fstatfs(&file)?;
+        let block = s.f_bsize.cast_unsigned().max(1);
+        // A bound is what the file system is for the domain.
+        let (most, left) = match self.nodes().quota(self.request.node)? {
+            None => (ALL, ALL),
+            Some(quota) => {
+                let (most, used) = (quota.most(), quota.used());
+                let inodes = most.inodes.saturating_sub(used.inodes);
+                (most, Amount { bytes: most.bytes.saturating_sub(used.bytes), inodes })
+            }
+        };
         let words = [
             s.f_type.cast_unsigned(),
-            s.f_bsize.cast_unsigned(),
-            s.f_blocks,
-            s.f_bfree,
-            s.f_bavail,
-            s.f_files,
-            s.f_ffree,
+            block,
+            s.f_blocks.min(most.bytes / block),
+            s.f_bfree.min(left.bytes / block),
+            s.f_bavail.min(left.bytes / block),
+            s.f_files.min(most.inodes),
+            s.f_ffree.min(left.inodes),
         ];
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         self.put(&bytes);
@@ -131,12 +146,18 @@ impl Work<'_> {
         let len = usize::try_from(r.b).ok().filter(|n| *n <= XATTR).ok_or(Errno::TOOBIG)?;
         let mut value = vec![0; len];
         self.memory().read(self.buffer(), &mut value);
+        let room = Amount { bytes: bounds::room_for(0, (name.count_bytes() + len) as u64), inodes: 0 };
+        self.charged(r.node, &file, room, |work| work.put_xattr(&file, &name, &value).map(|done| (done, 0)))
+    }
+
+    fn put_xattr(&mut self, file: &OwnedFd, name: &CString, value: &[u8]) -> Result<Done> {
+        let r = self.request;
         let how = XattrFlags::from_bits_retain(r.flags & HOW);
         if how == XattrFlags::CREATE {
-            if self.had(&file, &name)? {
+            if self.had(file, name)? {
                 return Err(Errno::EXIST);
             }
-            return match rustix::fs::fsetxattr(&file, &name, &value, how) {
+            return match rustix::fs::fsetxattr(file, name, value, how) {
                 Err(Errno::EXIST) if self.before.is_some() => Ok(Done::default()),
                 done => done.map(|()| Done::default()),
             };
@@ -144,7 +165,7 @@ impl Work<'_> {
         if r.flags & !(flags::AGAIN | HOW) != 0 {
             return Err(Errno::INVAL);
         }
-        rustix::fs::fsetxattr(&file, &name, &value, how).map(|()| Done::default())
+        rustix::fs::fsetxattr(file, name, value, how).map(|()| Done::default())
     }
 
     pub(super) fn remove_xattr(&mut self) -> Result<Done> {
@@ -153,11 +174,19 @@ impl Work<'_> {
         if !self.had(&file, &name)? {
             return Err(Errno::NODATA);
         }
-        match rustix::fs::fremovexattr(&file, &name) {
-            Err(Errno::NODATA) if self.before.is_some() => Ok(Done::default()),
-            done => done.map(|()| Done::default()),
-        }
+        let again = self.before.is_some();
+        self.charged(self.request.node, &file, bounds::NOTHING, |_| {
+            match rustix::fs::fremovexattr(&file, &name) {
+                Err(Errno::NODATA) if again => Ok((Done::default(), 0)),
+                done => done.map(|()| (Done::default(), 0)),
+            }
+        })
     }
+}
+
+/// A time of modification alone, in nanoseconds since 1970.
+pub(super) fn modified(nanoseconds: i64) -> Timestamps {
+    Timestamps { last_access: omitted(), last_modification: timespec(nanoseconds) }
 }
 
 fn omitted() -> Timespec {

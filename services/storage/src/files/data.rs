@@ -1,17 +1,20 @@
 //! Operations on the bytes of files.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use doppel_abi_service::storage::{BUFFER, buffer, flags};
+use doppel_abi_service::storage::{Amount, BUFFER, buffer, flags};
 use doppel_sys::shared::offset;
-use rustix::fs::{AtFlags, FallocateFlags, FileType, SeekFrom};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::{Done, Result, Work, attributes, statx};
+use super::attributes::modified;
+use super::bounds::room_for;
+use super::{Done, Result, Work, attributes, shared, statx};
 use crate::nodes::errno;
 
 /// `fallocate(2)`: KEEP_SIZE, PUNCH_HOLE, COLLAPSE_RANGE, ZERO_RANGE, INSERT_RANGE.
 const ALLOCATE: u32 = 1 | 2 | 8 | 16 | 32;
+const PUNCH: u32 = 2;
 const COLLAPSE: u32 = 8;
 const INSERT: u32 = 32;
 /// `lseek(2)`.
@@ -19,7 +22,15 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 impl Work<'_> {
-    fn length(&self) -> Result<usize> {
+    /// The file's bytes on the device; none: they are to be had through the host's cache alone.
+    fn device(&self, file: &OwnedFd, access: OFlags) -> Option<OwnedFd> {
+        if !self.request.is_direct() {
+            return None;
+        }
+        self.host.open(file.as_fd(), access | OFlags::DIRECT).ok()
+    }
+
+    pub(super) fn length(&self) -> Result<usize> {
         usize::try_from(self.request.b).ok().filter(|n| *n <= BUFFER).ok_or(Errno::INVAL)
     }
 
@@ -27,6 +38,13 @@ impl Work<'_> {
         let (r, len) = (self.request, self.length()?);
         let file = self.data(r.node, false)?;
         let at = offset(buffer(r.slot));
+        if let Some(device) = self.device(&file, OFlags::RDONLY) {
+            match self.memory().read_from_at(device.as_fd(), r.a, at, len, true).map_err(errno) {
+                // The device has larger blocks.
+                Err(Errno::INVAL) => {}
+                done => return Ok(Done { value: done? as u64, node: 0 }),
+            }
+        }
         let read = |waits| self.memory().read_from_at(file.as_fd(), r.a, at, len, waits).map_err(errno);
         let done = match read(self.waits) {
             // There is no other way on this file system.
@@ -46,20 +64,42 @@ impl Work<'_> {
         let (r, len) = (self.request, self.length()?);
         self.nodes().writable(r.node)?;
         let file = self.data(r.node, true)?;
-        let from = offset(buffer(r.slot));
-        let write = |at| self.client.memory.write_to_at(file.as_fd(), at, from, len).map_err(errno);
         let (at, done) = if r.flags & flags::APPEND == 0 {
-            (r.a, write(r.a)?)
+            (r.a, self.write_at(&file, r.a, len)?)
         } else {
             let s = rustix::fs::fstat(&file)?;
             // Nobody of this process appends meanwhile.
-            let _alone = self.host.lock(s.st_ino ^ s.st_dev.rotate_left(32));
+            let host = self.host;
+            let _alone = host.lock(s.st_ino ^ s.st_dev.rotate_left(32));
             let end = |_: &Self| Ok(rustix::fs::fstat(&file)?.st_size.cast_unsigned());
             let at = self.found_first(end)?;
-            (at, write(at)?)
+            (at, self.write_at(&file, at, len)?)
         };
+        if r.other != 0 {
+            // The bytes are written in any case.
+            let _ = rustix::fs::futimens(&file, &modified(r.other.cast_signed()));
+        }
         self.put(&attributes(&statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?).encode());
         Ok(Done { value: done as u64, node: at.saturating_add(done as u64) })
+    }
+
+    /// Writes what fits into the volume's bound.
+    fn write_at(&mut self, file: &OwnedFd, at: u64, len: usize) -> Result<usize> {
+        let r = self.request;
+        shared::check(r.node, file, at, at.saturating_add(len as u64))?;
+        let (len, room) = self.fitting(r.node, file, at, len)?;
+        let device = self.device(file, OFlags::RDWR);
+        self.charged(r.node, file, room, |work| {
+            let from = offset(buffer(r.slot));
+            let write = |file: &OwnedFd| work.client.memory.write_to_at(file.as_fd(), at, from, len);
+            let done = match device.as_ref().map(write) {
+                // The device has larger blocks, or a bound leaves less than one.
+                Some(Err(e)) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => write(file),
+                Some(done) => done,
+                None => write(file),
+            };
+            done.map(|n| (n, 0)).map_err(errno)
+        })
     }
 
     pub(super) fn sync(&mut self) -> Result<Done> {
@@ -82,6 +122,8 @@ impl Work<'_> {
         if mode & !ALLOCATE != 0 {
             return Err(Errno::OPNOTSUPP);
         }
+        let end = if mode & (COLLAPSE | INSERT) == 0 { r.a.saturating_add(r.b) } else { u64::MAX };
+        shared::check(r.node, &file, r.a, end)?;
         if mode & (COLLAPSE | INSERT) != 0 {
             let size = || Ok(rustix::fs::fstat(&file)?.st_size.cast_unsigned());
             let first = self.found_first(|_| size())?;
@@ -90,7 +132,11 @@ impl Work<'_> {
                 return self.show(&file, r.node);
             }
         }
-        rustix::fs::fallocate(&file, FallocateFlags::from_bits_retain(mode), r.a, r.b)?;
+        let needs = if mode & (PUNCH | COLLAPSE | INSERT) == 0 { room_for(r.a, r.b) } else { 0 };
+        self.charged(r.node, &file, Amount { bytes: needs, inodes: 0 }, |_| {
+            let how = FallocateFlags::from_bits_retain(mode);
+            rustix::fs::fallocate(&file, how, r.a, r.b).map(|()| ((), 0))
+        })?;
         self.show(&file, r.node)
     }
 

@@ -5,9 +5,14 @@
 //! changes anything. A successor that is asked again looks whether that is still there.
 
 mod attributes;
+mod batch;
+mod bounds;
 mod data;
 mod directory;
+mod disk;
+mod locks;
 mod names;
+mod shared;
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,7 +57,7 @@ pub(crate) fn perform(client: &Client, host: &Host, request: &Request, waits: bo
         client.nodes().forget(request.node, request.a);
         return Outcome::Done(None, Traffic::default());
     }
-    if request.operation == Operation::Sync && !waits {
+    if (request.operation == Operation::Sync || request.is_direct()) && !waits {
         return Outcome::Waits;
     }
     let slot: &SlotHeader = client.memory.get(offset(header(request.slot)));
@@ -66,14 +71,15 @@ pub(crate) fn perform(client: &Client, host: &Host, request: &Request, waits: bo
     }
     // Only who came so far can have changed anything.
     let before = slot.place().filter(|_| progress == Progress::Begun);
-    if before.is_none() {
+    let goes_on = progress == Progress::Begun && request.operation == Operation::Batch;
+    if before.is_none() && !goes_on {
         slot.begin(request.ticket);
     }
     let writes = [Operation::Write, Operation::Make, Operation::SetAttr, Operation::Allocate];
     if writes.contains(&request.operation) {
         client.writes.store(true, Ordering::Relaxed);
     }
-    let mut work = Work { client, host, slot, request, before, waits };
+    let mut work = Work { client, host, slot, request, before, waits, made: false, names: None };
     let (error, done) = match work.run() {
         Ok(done) => (None, done),
         Err(Errno::AGAIN) if !waits && request.operation == Operation::Read => return Outcome::Waits,
@@ -120,10 +126,18 @@ struct Work<'a> {
     before: Option<u64>,
     /// It may wait for a device.
     waits: bool,
+    /// It has made a file that has a name.
+    made: bool,
+    /// The names of a change of a batch; otherwise they are in the slot's text.
+    names: Option<[Vec<u8>; 2]>,
 }
 
 impl<'a> Work<'a> {
     fn run(&mut self) -> Result<Done> {
+        let disk = self.nodes().disk(self.request.node);
+        if let Some(disk) = disk {
+            return self.on_disk(&disk.stack);
+        }
         match self.request.operation {
             Operation::Lookup => self.look_up(),
             Operation::Forget => Ok(Done::default()),
@@ -150,6 +164,8 @@ impl<'a> Work<'a> {
             Operation::SetXattr => self.set_xattr(),
             Operation::ListXattr => self.list_xattrs(),
             Operation::RemoveXattr => self.remove_xattr(),
+            Operation::Lock => self.lock(),
+            Operation::Batch => self.batch(),
         }
     }
 
@@ -191,12 +207,18 @@ impl<'a> Work<'a> {
 
     /// A name in the first half.
     fn first(&self) -> Result<CString> {
-        component(self.copy(0, self.request.a, NAME)?)
+        match &self.names {
+            Some([name, _]) => component(name.clone()),
+            None => component(self.copy(0, self.request.a, NAME)?),
+        }
     }
 
     /// A name in the second half.
     fn second(&self) -> Result<CString> {
-        component(self.copy(SECOND, self.request.b, NAME)?)
+        match &self.names {
+            Some([_, name]) => component(name.clone()),
+            None => component(self.copy(SECOND, self.request.b, NAME)?),
+        }
     }
 
     fn put(&self, bytes: &[u8]) {

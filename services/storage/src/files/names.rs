@@ -7,13 +7,18 @@ use doppel_abi_service::storage::{Operation, SECOND, TARGET, flags};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Statx, Uid};
 use rustix::io::Errno;
 
-use super::{BENEATH, Done, MODE, Result, Work, attributes, chown, open_name, statx};
+use super::{BENEATH, Done, MODE, Result, Work, attributes, bounds, chown, open_name, statx};
 use crate::nodes::Identity;
 
 /// `renameat2(2)`: NOREPLACE and EXCHANGE.
 const RENAME: u32 = 3;
 /// What has been found where nothing is.
 const NOTHING: u64 = 0;
+
+/// Bytes of the host's disk that a file takes.
+fn bytes(s: &Statx) -> u64 {
+    s.stx_blocks.saturating_mul(512)
+}
 
 impl Work<'_> {
     pub(super) fn look_up(&mut self) -> Result<Done> {
@@ -78,33 +83,41 @@ impl Work<'_> {
         if self.found_first(|work| work.named(dir, name))? != NOTHING {
             return Err(Errno::EXIST);
         }
-        match make() {
+        let made = match make() {
             Err(Errno::EXIST) if self.before.is_some() => Ok(None),
             made => made,
-        }
+        };
+        self.made = made.is_ok();
+        made
     }
 
     pub(super) fn make(&mut self) -> Result<Done> {
         let r = self.request;
         let mode = u32::try_from(r.b).map_err(|_| Errno::INVAL)?;
-        let (kind, bits) = (FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & MODE));
+        let kind = FileType::from_raw_mode(mode);
         self.nodes().writable(r.node)?;
         let name = self.first()?;
         let dir = self.directory(r.node)?;
-        let made = self.make_once(&dir, &name, || match kind {
-            FileType::Directory => rustix::fs::mkdirat(&dir, &name, bits).map(|()| None),
+        self.charged(r.node, &dir, bounds::NEW, |work| {
+            let (done, s) = work.make_in(&dir, &name, kind, mode)?;
+            Ok((done, bytes(&s)))
+        })
+    }
+
+    fn make_in(&mut self, dir: &OwnedFd, name: &CStr, kind: FileType, mode: u32) -> Result<(Done, Statx)> {
+        let (r, bits) = (self.request, Mode::from_raw_mode(mode & MODE));
+        let made = self.make_once(dir, name, || match kind {
+            FileType::Directory => rustix::fs::mkdirat(dir, name, bits).map(|()| None),
             FileType::RegularFile => {
                 let how = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                rustix::fs::openat2(&dir, &name, how, bits, BENEATH).map(Some)
+                rustix::fs::openat2(dir, name, how, bits, BENEATH).map(Some)
             }
-            FileType::Fifo | FileType::Socket => {
-                rustix::fs::mknodat(&dir, &name, kind, bits, 0).map(|()| None)
-            }
+            FileType::Fifo | FileType::Socket => rustix::fs::mknodat(dir, name, kind, bits, 0).map(|()| None),
             // Devices.
             _ => Err(Errno::PERM),
         })?;
         let writes = made.is_some();
-        let file = made.map_or_else(|| open_name(&dir, &name), Ok)?;
+        let file = made.map_or_else(|| open_name(dir, name), Ok)?;
         let s = statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?;
         if FileType::from_raw_mode(s.stx_mode.into()) != kind {
             return Err(Errno::EXIST);
@@ -115,7 +128,7 @@ impl Work<'_> {
             self.change_mode(&file, mode & MODE)?;
             s = statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?;
         }
-        self.given(r.node, &name, file, &s, writes)
+        Ok((self.given(r.node, name, file, &s, writes)?, s))
     }
 
     /// Gives a new file its owner.
@@ -135,10 +148,12 @@ impl Work<'_> {
         let name = self.first()?;
         let target = CString::new(self.copy(SECOND, r.b, TARGET)?).map_err(|_| Errno::INVAL)?;
         let dir = self.directory(r.node)?;
-        self.make_once(&dir, &name, || rustix::fs::symlinkat(&target, &dir, &name).map(|()| None))?;
-        let file = open_name(&dir, &name)?;
-        let s = self.own(&file, statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?)?;
-        self.given(r.node, &name, file, &s, false)
+        self.charged(r.node, &dir, bounds::NEW, |work| {
+            work.make_once(&dir, &name, || rustix::fs::symlinkat(&target, &dir, &name).map(|()| None))?;
+            let file = open_name(&dir, &name)?;
+            let s = work.own(&file, statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?)?;
+            Ok((work.given(r.node, &name, file, &s, false)?, bytes(&s)))
+        })
     }
 
     pub(super) fn link(&mut self) -> Result<Done> {
@@ -149,11 +164,14 @@ impl Work<'_> {
         let dir = self.directory(r.other)?;
         let file = self.nodes().name(r.node)?;
         let host = self.host;
-        self.make_once(&dir, &name, || {
-            let made = host.by_name(file.as_fd(), |descriptors, from| {
-                rustix::fs::linkat(descriptors, from, &dir, &name, AtFlags::SYMLINK_FOLLOW)
+        self.charged(r.node, &dir, bounds::NAME, |work| {
+            let made = work.make_once(&dir, &name, || {
+                let made = host.by_name(file.as_fd(), |descriptors, from| {
+                    rustix::fs::linkat(descriptors, from, &dir, &name, AtFlags::SYMLINK_FOLLOW)
+                });
+                made.map(|()| None)
             });
-            made.map(|()| None)
+            made.map(|_| ((), 0))
         })?;
         let s = statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?;
         self.nodes().named(&s, r.other, name.to_bytes());
@@ -167,13 +185,15 @@ impl Work<'_> {
         let dir = self.directory(r.node)?;
         let mode = u32::try_from(r.b).unwrap_or(0) & MODE;
         let how = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&dir, c".", how, Mode::from_raw_mode(mode))?;
-        let mut s = self.own(&file, statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?)?;
-        if u32::from(s.stx_mode) & MODE != mode {
-            self.change_mode(&file, mode)?;
-            s = statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?;
-        }
-        self.given(r.node, c"", file, &s, false)
+        self.charged(r.node, &dir, bounds::NEW, |work| {
+            let file = rustix::fs::openat(&dir, c".", how, Mode::from_raw_mode(mode))?;
+            let mut s = work.own(&file, statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?)?;
+            if u32::from(s.stx_mode) & MODE != mode {
+                work.change_mode(&file, mode)?;
+                s = statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?;
+            }
+            Ok((work.given(r.node, c"", file, &s, false)?, bytes(&s)))
+        })
     }
 
     /// What loses its name stays findable if a program has it in use.
@@ -200,8 +220,10 @@ impl Work<'_> {
             return if first == NOTHING { Err(Errno::NOENT) } else { Ok(Done::default()) };
         }
         self.keep(&dir, &name, &s)?;
+        let lost = self.lost(r.node, &dir, &name, &s)?;
         let how = if r.operation == Operation::RmDir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         rustix::fs::unlinkat(&dir, &name, how).inspect_err(|_| self.nodes().kept(&s))?;
+        self.is_gone(lost, &s);
         Ok(Done::default())
     }
 
@@ -233,13 +255,21 @@ impl Work<'_> {
         };
         let how = RenameFlags::from_bits_retain(how);
         // An exchange takes no name away, and who may not replace does not.
-        let lost = victim.as_ref().ok().filter(|_| how.is_empty());
-        if let Some(lost) = lost {
-            self.keep(&to, &new, lost)?;
+        let loses = victim.as_ref().ok().filter(|_| how.is_empty());
+        let mut lost = None;
+        if let Some(victim) = loses {
+            self.keep(&to, &new, victim)?;
+            lost = self.lost(r.other, &to, &new, victim)?;
         }
-        if let Err(e) = rustix::fs::renameat_with(&from, &old, &to, &new, how) {
-            lost.into_iter().for_each(|lost| self.nodes().kept(lost));
+        let renamed = self.charged(r.other, &to, bounds::NOTHING, |_| {
+            rustix::fs::renameat_with(&from, &old, &to, &new, how).map(|()| ((), 0))
+        });
+        if let Err(e) = renamed {
+            loses.into_iter().for_each(|victim| self.nodes().kept(victim));
             return Err(e);
+        }
+        if let Some(victim) = loses {
+            self.is_gone(lost, victim);
         }
         let mut nodes = self.nodes();
         nodes.named(&s, r.other, new.to_bytes());

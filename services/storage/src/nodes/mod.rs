@@ -2,6 +2,7 @@
 //! the files again; descriptors are a cache, but for files that nobody could find again: those are *pinned*, and the manager has a
 //! copy of their descriptors.
 
+mod locks;
 mod records;
 
 use std::collections::{HashMap, VecDeque};
@@ -16,14 +17,17 @@ use doppel_sys::shared::SharedMap;
 use rustix::fs::{FileType, OFlags, Statx};
 use rustix::io::Errno;
 
-pub(crate) use records::{Identity, giver};
-use records::{Record, Records, Way};
+pub(crate) use locks::LOCKED;
+use locks::LockedFiles;
+pub(crate) use records::{CHARGES, Identity, giver};
+use records::{Locator, Record, Records};
 pub use records::{memory, nodes_file};
 
 use crate::files::{open_name, statx};
 use crate::host::Host;
 use crate::pins::Pins;
-use crate::volume::Volume;
+use crate::quota::{Holding, Quota};
+use crate::volume::{Disk, Volume};
 
 /// Most files of a domain that are pinned.
 pub(crate) const PINNED: usize = 1024;
@@ -42,6 +46,8 @@ struct Open {
     /// Reads and writes it; when it was used last.
     write: Option<(Arc<OwnedFd>, Instant)>,
     pinned: bool,
+    /// What it takes of a bound is not given back before this goes.
+    holding: Option<Holding>,
 }
 
 /// The root of a volume.
@@ -54,6 +60,10 @@ struct Root {
     handles: bool,
     mount: u64,
     write: Option<(Arc<OwnedFd>, Instant)>,
+    /// It is a disk.
+    disk: Option<Arc<Disk>>,
+    quota: Option<Arc<Quota>>,
+    devices: [u64; 2],
 }
 
 /// The files of a domain.
@@ -70,6 +80,7 @@ pub(crate) struct Nodes {
     order: VecDeque<u32>,
     /// Nodes that are open for writing.
     writers: Vec<u64>,
+    locked: LockedFiles,
 }
 
 fn node_of(index: u32) -> u64 {
@@ -95,7 +106,7 @@ impl Nodes {
     ) -> io::Result<Self> {
         let mut nodes = Self {
             records: Records::open(memory)?,
-            roots: volumes.into_iter().map(Root::new).collect::<io::Result<_>>()?,
+            roots: volumes.into_iter().map(|v| Root::new(v, &host)).collect::<io::Result<_>>()?,
             host,
             pins,
             pinned: 0,
@@ -103,6 +114,7 @@ impl Nodes {
             open: HashMap::new(),
             order: VecDeque::new(),
             writers: Vec::new(),
+            locked: LockedFiles::default(),
         };
         for index in 0..nodes.records.used() {
             let record = nodes.records.get(index);
@@ -113,16 +125,26 @@ impl Nodes {
             }
         }
         for (node, name) in pinned {
+            let Some(name) = nodes.locked.take_over(node, name) else { continue };
             match nodes.known_record(node) {
                 Ok((index, _)) => {
                     nodes.pinned += 1;
+                    let nameless = rustix::fs::fstat(&name).is_ok_and(|s| s.st_nlink == 0);
                     nodes.hold(index, |open| (open.name, open.pinned) = (Some(Arc::new(name)), true));
+                    if nameless {
+                        nodes.nameless(index);
+                    }
                 }
                 // It was given back, and that was all.
                 Err(_) => nodes.pins.unpin(node),
             }
         }
         Ok(nodes)
+    }
+
+    /// By volume: the device it is on, and the disk of that.
+    pub fn places(&self) -> Vec<[u64; 2]> {
+        self.roots.iter().map(|root| root.devices).collect()
     }
 
     /// The memory, which begins with the ledger of what was done for the domain.
@@ -141,6 +163,11 @@ impl Nodes {
         usize::try_from(volume).ok().and_then(|v| self.roots.get(v)).ok_or(Errno::STALE)
     }
 
+    /// The disk that a node is.
+    pub fn disk(&self, node: u64) -> Option<Arc<Disk>> {
+        self.root(node).ok()?.disk.clone()
+    }
+
     /// Which volume a node is of.
     pub fn volume_of(&self, node: u64) -> Result<u64, Errno> {
         if node < VOLUMES { Ok(node) } else { Ok(self.known_record(node)?.1.identity.volume) }
@@ -154,6 +181,30 @@ impl Nodes {
     /// EROFS if nothing may change where this node is.
     pub fn writable(&self, node: u64) -> Result<(), Errno> {
         if self.root(self.volume_of(node)?)?.read_only { Err(Errno::ROFS) } else { Ok(()) }
+    }
+
+    /// The bound of the volume that this node is of.
+    pub fn quota(&self, node: u64) -> Result<Option<Arc<Quota>>, Errno> {
+        Ok(self.root(self.volume_of(node)?)?.quota.clone())
+    }
+
+    /// A file has no name any more, or never had one: what it takes is given back when it is closed.
+    fn nameless(&self, index: u32) {
+        let Identity { volume, device, inode, .. } = self.records.get(index).identity;
+        if let Ok(Root { quota: Some(quota), .. }) = self.root(volume) {
+            quota.loses((device, inode));
+        }
+    }
+
+    /// A file has lost its last name, of which no program has it in use: it is held open here no longer.
+    pub fn close_lost(&mut self, s: &Statx) {
+        for volume in (0..).take(self.roots.len()) {
+            if let Some(index) = self.known.get(&Identity::of(volume, s))
+                && self.open.get(index).is_some_and(|open| !open.pinned)
+            {
+                self.open.remove(index);
+            }
+        }
     }
 
     /// Whether something is in the mount that the volume of this node is.
@@ -177,13 +228,13 @@ impl Nodes {
         {
             return Ok(name.clone());
         }
-        let found = match &record.way {
-            Way::None => return Err(Errno::STALE),
-            Way::Handle(_) => {
+        let found = match &record.locator {
+            Locator::None => return Err(Errno::STALE),
+            Locator::Handle(_) => {
                 let root = &self.root(record.identity.volume)?.file;
                 reopen(root, &record, OFlags::PATH | OFlags::NOFOLLOW)?
             }
-            Way::Name { parent, name } => {
+            Locator::Name { parent, name } => {
                 let parent = self.name_within(*parent, depth.checked_sub(1).ok_or(Errno::STALE)?)?;
                 let name = std::ffi::CString::new(name.as_slice()).map_err(|_| Errno::STALE)?;
                 let found = open_name(&parent, &name)?;
@@ -226,11 +277,42 @@ impl Nodes {
         }
         let (_, record) = self.known_record(node)?;
         let named = self.open.get(&index).is_some_and(|open| open.name.is_some());
-        if !named && matches!(record.way, Way::Handle(_)) {
+        if !named && matches!(record.locator, Locator::Handle(_)) {
             let root = self.root(record.identity.volume)?.file.clone();
             return Ok(Data::Handle(root, record, access));
         }
         Ok(Data::Named(self.name(node)?, access))
+    }
+
+    /// What to open of a file for its locks, and how.
+    pub fn name_to_lock(&mut self, node: u64) -> Result<(Arc<OwnedFd>, OFlags), Errno> {
+        let access = match self.kind_of(node)? {
+            FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+            FileType::RegularFile if self.writable(node).is_ok() => OFlags::RDWR,
+            FileType::RegularFile => OFlags::RDONLY,
+            _ => return Err(Errno::INVAL),
+        };
+        Ok((self.name(node)?, access))
+    }
+
+    /// The description of a file that has its locks, if there may be any.
+    pub fn locked(&self, node: u64) -> Option<Arc<OwnedFd>> {
+        self.locked.get(node)
+    }
+
+    /// Keeps this description for a file's locks, if there is none yet.
+    ///
+    /// # Errors
+    /// ENOLCK: the domain has too many.
+    pub fn lockable(&mut self, node: u64, file: Arc<OwnedFd>) -> Result<Arc<OwnedFd>, Errno> {
+        // It may have been given back meanwhile.
+        self.kind_of(node)?;
+        self.locked.enter(node, file, self.host.locked(), &self.pins)
+    }
+
+    /// A file has no locks any more.
+    pub fn unlocked(&mut self, node: u64) {
+        self.locked.leave(node, &self.pins);
     }
 
     /// It was opened.
@@ -289,25 +371,25 @@ impl Nodes {
         if record.giver != found.giver {
             self.records.set_given(index, record.given + 1, found.giver);
         }
-        let way = Way::Name { parent: found.parent, name: found.name.to_vec() };
+        let locator = Locator::Name { parent: found.parent, name: found.name.to_vec() };
         let fits = (1..=LONGEST).contains(&found.name.len());
-        if fits && matches!(record.way, Way::Name { .. }) && record.way != way {
-            self.lead(index, way);
+        if fits && matches!(record.locator, Locator::Name { .. }) && record.locator != locator {
+            self.lead(index, locator);
         }
         node_of(index)
     }
 
     /// It is found in another way from now on. Through whatever directory a file is found, that stays known.
-    fn lead(&mut self, index: u32, way: Way) {
-        if let Way::Name { parent, .. } = &way
+    fn lead(&mut self, index: u32, locator: Locator) {
+        if let Locator::Name { parent, .. } = &locator
             && let Ok((parent, record)) = self.known_record(*parent)
         {
             self.records.set_given(parent, record.given + 1, record.giver);
         }
         let record = self.records.get(index);
-        let before = record.way.clone();
-        self.records.put(index, &Record { way, ..record });
-        if let Way::Name { parent, .. } = before {
+        let before = record.locator.clone();
+        self.records.put(index, &Record { locator, ..record });
+        if let Locator::Name { parent, .. } = before {
             self.forget(parent, 1);
         }
     }
@@ -324,23 +406,24 @@ impl Nodes {
             // The host has given the number to another file: the old one is no more.
             self.known.remove(&identity);
         }
-        let way = match handle {
-            Some(handle) => Way::Handle(handle),
+        let locator = match handle {
+            Some(handle) => Locator::Handle(handle),
             None if (1..=LONGEST).contains(&found.name.len()) => {
-                Way::Name { parent: found.parent, name: found.name.to_vec() }
+                Locator::Name { parent: found.parent, name: found.name.to_vec() }
             }
-            None => Way::None,
+            None => Locator::None,
         };
         let name = Arc::new(name);
-        let pinned = way == Way::None || found.name.is_empty();
+        let pinned = locator == Locator::None || found.name.is_empty();
         let index = self.records.take()?;
         if pinned && let Err(e) = self.pin(index, &name) {
             self.records.release(index);
             return Err(e);
         }
         let kind = FileType::from_raw_mode(found.statx.stx_mode.into());
-        self.records.put(index, &Record { given: 1, giver: found.giver, identity, kind, way: Way::None });
-        self.lead(index, way);
+        self.records
+            .put(index, &Record { given: 1, giver: found.giver, identity, kind, locator: Locator::None });
+        self.lead(index, locator);
         self.known.insert(identity, index);
         if writes {
             self.writes(node_of(index), index, name.clone());
@@ -348,15 +431,18 @@ impl Nodes {
         if pinned || !writes {
             self.hold(index, |open| open.name = Some(name));
         }
+        if found.name.is_empty() {
+            self.nameless(index);
+        }
         Ok(node_of(index))
     }
 
     /// Whether a record is of the file with this handle, and not of an earlier one with its number.
     fn is_same(&self, index: u32, handle: Option<&Handle>) -> bool {
         let record = self.records.get(index);
-        match (&record.way, handle) {
+        match (&record.locator, handle) {
             _ if record.identity.born != 0 => true,
-            (Way::Handle(known), Some(handle)) => known == handle,
+            (Locator::Handle(known), Some(handle)) => known == handle,
             _ => self.open.get(&index).is_some_and(|open| open.name.is_some()),
         }
     }
@@ -372,12 +458,13 @@ impl Nodes {
             if self.open.remove(&index).is_some_and(|open| open.pinned) {
                 self.unpin(index);
             }
+            self.unlocked(node);
             if self.known.get(&record.identity) == Some(&index) {
                 self.known.remove(&record.identity);
             }
             self.records.release(index);
             // The directory through which it was found may be needed no more.
-            let Way::Name { parent, .. } = record.way else { return };
+            let Locator::Name { parent, .. } = record.locator else { return };
             (node, times) = (parent, 1);
         }
     }
@@ -404,7 +491,7 @@ impl Nodes {
     pub fn kept(&mut self, s: &Statx) {
         for volume in (0..).take(self.roots.len()) {
             if let Some(&index) = self.known.get(&Identity::of(volume, s))
-                && self.records.get(index).way != Way::None
+                && self.records.get(index).locator != Locator::None
                 && let Some(open) = self.open.get_mut(&index)
                 && std::mem::take(&mut open.pinned)
             {
@@ -418,9 +505,9 @@ impl Nodes {
         let Ok(volume) = self.volume_of(parent) else { return };
         let Some(&index) = self.known.get(&Identity::of(volume, s)) else { return };
         let record = self.records.get(index);
-        let way = match record.way {
-            Way::Handle(_) => record.way.clone(),
-            _ if name.len() <= LONGEST => Way::Name { parent, name: name.to_vec() },
+        let locator = match record.locator {
+            Locator::Handle(_) => record.locator.clone(),
+            _ if name.len() <= LONGEST => Locator::Name { parent, name: name.to_vec() },
             // It stays open, if it is, and so many may.
             _ => {
                 if let Some(name) = self.open.get(&index).and_then(|open| open.name.clone()) {
@@ -432,8 +519,8 @@ impl Nodes {
         if self.open.get_mut(&index).is_some_and(|open| std::mem::take(&mut open.pinned)) {
             self.unpin(index);
         }
-        if way != record.way {
-            self.lead(index, way);
+        if locator != record.locator {
+            self.lead(index, locator);
         }
     }
 
@@ -442,7 +529,7 @@ impl Nodes {
         if self.open.get(&index).is_some_and(|open| open.pinned) {
             return Ok(());
         }
-        if self.pinned >= PINNED {
+        if self.pinned >= self.host.pinned() {
             return Err(Errno::NFILE);
         }
         self.pins.pin(node_of(index), name.as_fd())?;
@@ -461,7 +548,17 @@ impl Nodes {
         if !self.open.contains_key(&index) {
             self.order.push_back(index);
         }
-        change(self.open.entry(index).or_default());
+        let open = self.open.entry(index).or_default();
+        change(open);
+        if open.holding.is_none()
+            && let Some(file) =
+                open.name.as_ref().or(open.data.as_ref()).or(open.write.as_ref().map(|w| &w.0))
+        {
+            let Identity { volume, device, inode, .. } = self.records.get(index).identity;
+            let root = usize::try_from(volume).ok().and_then(|v| self.roots.get(v));
+            let quota = root.and_then(|root| root.quota.as_ref());
+            open.holding = quota.and_then(|quota| quota.hold((device, inode), file));
+        }
         let most = self.host.open_files() + self.pinned;
         let mut looks = self.order.len();
         while (self.open.len() > most || self.order.len() > 2 * most)
@@ -480,13 +577,19 @@ impl Nodes {
 }
 
 impl Root {
-    fn new(volume: Volume) -> io::Result<Self> {
+    fn new(volume: Volume, host: &Host) -> io::Result<Self> {
         let s = statx(volume.root.as_fd(), c"", rustix::fs::AtFlags::EMPTY_PATH)?;
         let path = OFlags::PATH.bits().cast_signed();
         let handles =
             Handle::of(volume.root.as_fd()).is_ok_and(|h| h.open(volume.root.as_fd(), path).is_ok());
+        let disk = volume.disk.map(|disk| disk.open_locked(volume.read_only)).transpose()?;
+        let file = Arc::new(volume.root);
+        let quota = volume.bound.map(|bound| host.quotas.get(&bound, &file)).transpose()?;
         Ok(Self {
-            file: Arc::new(volume.root),
+            disk: disk.map(Arc::new),
+            file,
+            quota,
+            devices: volume.devices,
             read_only: volume.read_only,
             kind: FileType::from_raw_mode(s.stx_mode.into()),
             handles,
@@ -498,7 +601,7 @@ impl Root {
 
 /// Opens a file by its handle.
 fn reopen(root: &OwnedFd, record: &Record, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let Way::Handle(handle) = &record.way else { return Err(Errno::STALE) };
+    let Locator::Handle(handle) = &record.locator else { return Err(Errno::STALE) };
     let found = handle.open(root.as_fd(), flags.bits().cast_signed()).map_err(errno)?;
     check(record, &found)?;
     Ok(found)

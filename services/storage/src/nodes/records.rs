@@ -21,6 +21,8 @@ const WORDS: usize = 8;
 /// Bytes of a record.
 const RECORD: usize = WORDS * 8 + LONGEST;
 const LEDGER: usize = 4096;
+/// Where in that page the [`Charges`](doppel_abi_service::storage::Charges) are.
+pub(crate) const CHARGES: usize = 1024;
 /// Size of the memory in bytes; it is sparse.
 const SIZE: u64 = LEDGER as u64 + MOST as u64 * RECORD as u64;
 
@@ -92,7 +94,7 @@ impl Identity {
 
 /// How a file is found again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Locator {
     /// It is not, unless it is held open.
     None,
     Handle(Handle),
@@ -115,7 +117,7 @@ pub(crate) struct Record {
     pub giver: u64,
     pub identity: Identity,
     pub kind: FileType,
-    pub way: Way,
+    pub locator: Locator,
 }
 
 /// Names the request of a ticket in a slot.
@@ -126,13 +128,13 @@ pub(crate) fn giver(slot: u16, ticket: u64) -> u64 {
 impl Record {
     fn encode(&self) -> [u8; RECORD] {
         let mut out = [0; RECORD];
-        let (way, len, bytes): (u64, usize, &[u8]) = match &self.way {
-            Way::None => (0, 0, &[]),
-            Way::Handle(h) => {
+        let (locator, len, bytes): (u64, usize, &[u8]) = match &self.locator {
+            Locator::None => (0, 0, &[]),
+            Locator::Handle(h) => {
                 let kind = u64::from(h.kind.cast_unsigned()) << 8;
                 (HANDLE | kind, offset(h.len.into()), &h.bytes[..offset(h.len.into()).min(LONGEST)])
             }
-            Way::Name { parent, name } => (NAME | parent << 8, name.len(), name),
+            Locator::Name { parent, name } => (NAME | parent << 8, name.len(), name),
         };
         let words: [u64; WORDS] = [
             self.given,
@@ -141,7 +143,7 @@ impl Record {
             self.identity.device,
             self.identity.inode,
             self.identity.born,
-            way,
+            locator,
             len as u64,
         ];
         for (to, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
@@ -156,7 +158,7 @@ impl Record {
         let word = |i: usize| u64::from_le_bytes(words[i]);
         let len = offset(word(7)).min(LONGEST);
         let stored = &bytes[WORDS * 8..][..len];
-        let way = match word(6) & 0xff {
+        let locator = match word(6) & 0xff {
             HANDLE => {
                 let mut handle = Handle {
                     kind: ((word(6) >> 8) as u32).cast_signed(),
@@ -164,10 +166,10 @@ impl Record {
                     bytes: [0; LONGEST],
                 };
                 handle.bytes[..len].copy_from_slice(stored);
-                Way::Handle(handle)
+                Locator::Handle(handle)
             }
-            NAME => Way::Name { parent: word(6) >> 8, name: stored.to_vec() },
-            _ => Way::None,
+            NAME => Locator::Name { parent: word(6) >> 8, name: stored.to_vec() },
+            _ => Locator::None,
         };
         Self {
             given: word(0),
@@ -179,7 +181,7 @@ impl Record {
                 born: word(5),
             },
             kind: FileType::from_raw_mode((word(2) >> 32) as u32),
-            way,
+            locator,
         }
     }
 }
@@ -259,9 +261,9 @@ mod tests {
     fn records_are_what_they_were() {
         let handle = Handle { kind: -7, len: 3, bytes: std::array::from_fn(|i| if i < 3 { 9 } else { 0 }) };
         let identity = Identity { volume: 63, device: u64::MAX, inode: 5, born: 6 };
-        let name = Way::Name { parent: 1 << 40, name: vec![b'n'; LONGEST] };
-        for way in [Way::None, Way::Handle(handle), name] {
-            let record = Record { given: 1, giver: 2, identity, kind: FileType::RegularFile, way };
+        let name = Locator::Name { parent: 1 << 40, name: vec![b'n'; LONGEST] };
+        for locator in [Locator::None, Locator::Handle(handle), name] {
+            let record = Record { given: 1, giver: 2, identity, kind: FileType::RegularFile, locator };
             assert_eq!(Record::decode(&record.encode()), record);
         }
     }
@@ -271,7 +273,8 @@ mod tests {
         let memory = memory().unwrap();
         let mut one = Records::open(&memory).unwrap();
         let identity = Identity { volume: 0, device: 1, inode: 2, born: 3 };
-        let record = Record { given: 1, giver: 9, identity, kind: FileType::Directory, way: Way::None };
+        let record =
+            Record { given: 1, giver: 9, identity, kind: FileType::Directory, locator: Locator::None };
         assert_eq!((one.take(), one.take()), (Ok(0), Ok(1)));
         one.put(1, &record);
         one.set_given(1, 5, 8);

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use doppel_abi_service::storage::{
-    BUFFER, Operation, Request, SECOND, SIZE, SLOTS, SlotHeader, VOLUMES, buffer, flags, header, text,
+    BUFFER, Operation, Request, SECOND, SIZE, SLOTS, SlotHeader, Step, VOLUMES, buffer, flags, header, text,
 };
 use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, layout};
 use doppel_ring::{Consumer, Producer, Ticket};
@@ -104,8 +104,8 @@ impl Hostile {
     /// Asks for something, if there is room.
     fn ask(&mut self, bytes: &mut impl Iterator<Item = u8>) {
         self.hear();
-        let Some(mut request) = (1..24)
-            .nth(usize::from(byte(bytes)) % 23)
+        let Some(mut request) = (1..25)
+            .nth(usize::from(byte(bytes)) % 24)
             .and_then(|operation| Request::decode(&[operation, 0, 0, 0, 0, 0, 0, 0]).ok())
         else {
             return;
@@ -137,6 +137,7 @@ impl Hostile {
                 request.a = number(bytes);
             }
             Operation::Allocate => (request.a, request.b) = (number(bytes) & ROOM, number(bytes) & ROOM),
+            Operation::Batch => (request.a, request.b) = self.put_steps(request.slot, bytes),
             _ => {}
         }
         (request.c, request.d) = (u32::from(byte(bytes) / 128), u32::from(byte(bytes) / 128));
@@ -144,6 +145,37 @@ impl Hostile {
         if self.requests.push(&requests.ring(), &request.encode()) == Ok(true) {
             let _ = self.requests.publish(&requests.ring());
         }
+    }
+
+    /// Puts changes of names into a slot's buffer; how many, and their bytes, mostly.
+    fn put_steps(&self, slot: u16, bytes: &mut impl Iterator<Item = u8>) -> (u64, u64) {
+        let (mut out, count) = (Vec::new(), u64::from(byte(bytes) % 6));
+        for _ in 0..count {
+            let (first, second) = (usize::from(byte(bytes)), usize::from(byte(bytes)));
+            let (first, second) = (NAMES[first % NAMES.len()], NAMES[second % NAMES.len()]);
+            let operation =
+                [Operation::Unlink, Operation::RmDir, Operation::Rename][usize::from(byte(bytes)) % 3];
+            let step = Step {
+                operation,
+                flags: (u32::from(byte(bytes)) << 24) | (u32::from(byte(bytes)) % 4),
+                node: node(bytes),
+                other: node(bytes),
+                first: first.len() as u16,
+                second: second.len() as u16,
+            };
+            let end = out.len() + step.size();
+            out.extend(step.encode());
+            out.extend(first);
+            out.extend(second);
+            out.resize(end, byte(bytes));
+        }
+        // A length that is none, here and there.
+        if byte(bytes) > 230 && out.len() > 24 {
+            out[24] = byte(bytes);
+        }
+        self.map.write(offset(buffer(slot)), &out);
+        let wrong = byte(bytes) > 240;
+        if wrong { (number(bytes), number(bytes)) } else { (count, out.len() as u64) }
     }
 
     fn hear(&mut self) {

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use doppel_abi_service::storage::{
-    Answer, Attributes, BUFFER, Changes, DirectoryEntry, Operation, Request, SECOND, SIZE, SLOTS, buffer,
-    flags, set, text,
+    Answer, Attributes, BUFFER, Changes, DirectoryEntry, Operation, Request, SECOND, SIZE, SLOTS, Step,
+    buffer, flags, set, text,
 };
 use doppel_abi_service::{Answers, ChannelHeader, Requests, layout, sleeps};
 use doppel_ring::{Consumer, Producer, Ticket};
@@ -226,6 +226,21 @@ impl Guest {
         self.named(request, old.as_bytes()).map(drop)
     }
 
+    /// Puts changes of names into a slot's buffer, each with its names; the request for them, of this volume.
+    pub fn batch(&mut self, slot: u16, volume: u64, steps: &[(Step, &str, &str)]) -> Request {
+        let mut bytes = Vec::new();
+        for (step, first, second) in steps {
+            let step = Step { first: first.len() as u16, second: second.len() as u16, ..*step };
+            let end = bytes.len() + step.size();
+            bytes.extend(step.encode());
+            bytes.extend(first.as_bytes());
+            bytes.extend(second.as_bytes());
+            bytes.resize(end, 0);
+        }
+        let b = self.put_data(slot, &bytes);
+        Request { a: steps.len() as u64, b, ..Request::new(Operation::Batch, volume) }
+    }
+
     pub fn link(&mut self, node: u64, dir: u64, name: &str) -> Result<(), Errno> {
         let request = Request { other: dir, ..Request::new(Operation::Link, node) };
         self.named(request, name.as_bytes()).map(drop)
@@ -272,6 +287,11 @@ impl Guest {
 
     pub fn tmpfile(&mut self, dir: u64) -> Result<u64, Errno> {
         self.call(Request { b: 0o600, ..Request::new(Operation::TmpFile, dir) }).map(|a| a.node)
+    }
+
+    /// Locks a range, or what else `how` says.
+    pub fn lock(&mut self, node: u64, range: (u64, u64), how: u32) -> Result<Answer, Errno> {
+        self.call(Request { a: range.0, b: range.1, flags: how, ..Request::new(Operation::Lock, node) })
     }
 
     pub fn forget(&mut self, node: u64, times: u64) {

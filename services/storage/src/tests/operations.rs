@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use doppel_abi_service::storage::{BUFFER, Changes, Operation, Request, flags, set};
+use doppel_abi_service::storage::{BUFFER, Changes, Operation, Request, STEPS, Step, flags, set};
 use rustix::io::Errno;
 
 use super::Bench;
@@ -66,6 +66,39 @@ fn bytes_are_read_and_written_where_it_was_said() {
 }
 
 #[test]
+fn whole_pages_go_to_the_device_and_are_seen_as_all_others_are() {
+    let mut b = Bench::new();
+    let file = b.guest.create(0, "file").unwrap();
+    b.guest.write(file, 0, &[1; 10_000]).unwrap();
+    let direct = |operation, a, b| Request { a, b, flags: flags::DIRECT, ..Request::new(operation, file) };
+    // The second is no whole page, and written as ever.
+    for (at, len) in [(4096, 8192), (100, 50)] {
+        b.guest.put_data(0, &vec![2; usize::try_from(len).unwrap()]);
+        assert_eq!(b.guest.call(direct(Operation::Write, at, len)).map(|a| a.value), Ok(len));
+    }
+    let mut want = [&[1; 4096][..], &[2; 8192]].concat();
+    want[100..150].fill(2);
+    assert_eq!(std::fs::read(b.path("file")).unwrap(), want);
+    assert_eq!(b.guest.shown().size, 12288);
+    // Behind the end there is nothing.
+    b.guest.truncate(file, 5000).unwrap();
+    assert_eq!(b.guest.call(direct(Operation::Read, 0, 8192)).map(|a| a.value), Ok(5000));
+    assert_eq!(b.guest.call(direct(Operation::Read, 8192, 4096)).map(|a| a.value), Ok(0));
+}
+
+#[test]
+fn a_write_that_has_waited_has_the_time_at_which_it_began_to() {
+    let mut b = Bench::new();
+    let file = b.guest.create(0, "file").unwrap();
+    let (written, len) = (1_234_567_890_123_456_789_u64, b.guest.put_data(0, b"late"));
+    let request = Request { b: len, other: written, ..Request::new(Operation::Write, file) };
+    assert_eq!(b.guest.call(request).map(|a| a.value), Ok(4));
+    let shown = b.guest.shown();
+    assert_eq!((shown.mtime, shown.size), (written.cast_signed(), 4));
+    assert!(shown.atime > shown.mtime);
+}
+
+#[test]
 fn room_and_holes() {
     let mut b = Bench::new();
     let file = b.guest.create(0, "file").unwrap();
@@ -86,6 +119,16 @@ fn room_and_holes() {
     assert_eq!(b.guest.allocate(file, 64, 0, 4096), Err(number(Errno::OPNOTSUPP)));
     assert_eq!(b.guest.allocate(0, 0, 0, 4096), Err(number(Errno::ISDIR)));
     assert_eq!(b.guest.seek(0, 3, 0), Err(number(Errno::ISDIR)));
+}
+
+#[test]
+fn a_directory_whose_end_was_read_first_is_not_empty() {
+    let mut b = Bench::new();
+    let dir = b.guest.make(0, "dir", 0o040_755).unwrap();
+    b.guest.create(dir, "file").unwrap();
+    let end = Request { a: i64::MAX.cast_unsigned(), ..Request::new(Operation::ReadDir, dir) };
+    assert_eq!(b.guest.call(end).map(|answer| answer.value), Ok(0));
+    assert_eq!(b.guest.list(dir).unwrap(), ["file"]);
 }
 
 #[test]
@@ -273,4 +316,33 @@ fn a_node_stays_as_often_as_it_was_given() {
     assert_eq!(b.guest.lookup(0, "file"), Ok(file + 1));
     b.guest.forget(0, u64::MAX);
     b.guest.attributes(0).unwrap();
+}
+
+#[test]
+fn changes_of_names_are_made_in_their_order() {
+    let mut b = Bench::new();
+    let dir = b.guest.make(0, "d", 0o040_755).unwrap();
+    for name in ["one", "two"] {
+        b.guest.create(0, name).unwrap();
+    }
+    let step =
+        |operation, node, other| Step { operation, flags: flags::UNUSED, node, other, first: 0, second: 0 };
+    let (unlink, rename) = (step(Operation::Unlink, 0, 0), step(Operation::Rename, 0, dir));
+    let steps = [
+        (rename, "one", "moved"),
+        (rename, "two", "moved"),
+        (unlink, "one", ""),
+        (unlink, "d/moved", ""),
+        (step(Operation::Rename, dir, 0), "moved", "one"),
+        (step(Operation::RmDir, 0, 0), "d", ""),
+    ];
+    let request = b.guest.batch(0, 0, &steps);
+    // The first error, and the others are made all the same.
+    assert_eq!(b.guest.call(request).unwrap().value, u64::from(number(Errno::NOENT)));
+    assert_eq!(b.guest.list(0).unwrap(), ["one"]);
+    let request = b.guest.batch(0, 0, &[(unlink, "one", "")]);
+    assert_eq!(b.guest.call(request).unwrap().value, 0);
+    let too_many = Request { a: STEPS as u64 + 1, ..request };
+    assert_eq!(b.guest.call(too_many), Err(number(Errno::INVAL)));
+    assert_eq!(b.guest.call(Request { b: 5, ..request }), Err(number(Errno::INVAL)));
 }

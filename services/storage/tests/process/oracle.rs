@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use doppel_abi_service::storage::{
-    Answer, Attributes, Changes, DirectoryEntry, Operation, Request, flags, set, text,
+    Answer, Attributes, Changes, DirectoryEntry, Operation, Request, Step, flags, set, text,
 };
 use doppel_sys::shared::offset;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RawDir, RenameFlags, XattrFlags};
@@ -151,9 +151,12 @@ impl Stream {
     /// What to ask, and what the host says to it.
     fn next(&mut self, guest: &mut Guest) -> (Request, String, Expected) {
         loop {
-            let kind = self.random.below(25);
-            let next =
-                if kind < 13 { self.next_of_names(kind, guest) } else { self.next_of_file(kind, guest) };
+            let kind = self.random.below(27);
+            let next = match kind {
+                0..13 => self.next_of_names(kind, guest),
+                13..25 => self.next_of_file(kind, guest),
+                _ => self.next_batch(guest),
+            };
             if let Some(next) = next {
                 return next;
             }
@@ -231,12 +234,45 @@ impl Stream {
         })
     }
 
+    /// Several changes of names at once, some of which cannot be made.
+    fn next_batch(&mut self, guest: &mut Guest) -> Option<(Request, String, Expected)> {
+        let (mut steps, mut failed) = (Vec::new(), 0);
+        for _ in 0..=self.random.below(12) {
+            let (at, to) = (self.pick(true)?, self.pick(true)?);
+            let (kind, name, new) = (self.random.below(4), self.name(), self.name());
+            let (from, to) = (&self.known[at], &self.known[to]);
+            let (operation, done) = match kind {
+                0 => (Operation::Unlink, rustix::fs::unlinkat(&from.host, &name, AtFlags::empty())),
+                1 => (Operation::RmDir, rustix::fs::unlinkat(&from.host, &name, AtFlags::REMOVEDIR)),
+                _ => (Operation::Rename, rustix::fs::renameat(&from.host, &name, &to.host, &new)),
+            };
+            if let (Err(error), 0) = (done, failed) {
+                failed = error.raw_os_error();
+            }
+            let renames = operation == Operation::Rename;
+            let (other, new) = if renames { (to.node, new) } else { (0, String::new()) };
+            steps.push((
+                Step { operation, flags: 0, node: from.node, other, first: 0, second: 0 },
+                name,
+                new,
+            ));
+        }
+        let named: Vec<_> = steps.iter().map(|(step, a, b)| (*step, a.as_str(), b.as_str())).collect();
+        let request = guest.batch(self.slot, 0, &named);
+        Some((request, format!("changes {steps:?}"), Ok(Outcome::Value(failed.cast_unsigned().into()))))
+    }
+
     fn next_of_file(&mut self, kind: u64, guest: &mut Guest) -> Option<(Request, String, Expected)> {
         if kind >= 22 {
             return self.next_of_any(kind, guest);
         }
         let at = self.pick(false)?;
-        let (place, len) = (self.random.below(MOST), self.random.below(9000));
+        let (mut place, mut len) = (self.random.below(MOST), self.random.below(9000));
+        // Whole pages go to the device itself, or are asked to.
+        let direct = if self.random.below(3) == 0 { flags::DIRECT } else { 0 };
+        if direct != 0 {
+            (place, len) = (place / 4096 * 4096, len.next_multiple_of(4096));
+        }
         let byte = self.random.below(256) as u8;
         let file = self.known[at].host.as_fd();
         let request =
@@ -247,7 +283,8 @@ impl Stream {
             13 | 14 => {
                 guest.put_data(self.slot, &data);
                 let done = rustix::io::pwrite(file, &data, place);
-                (request(Operation::Write), format!("write {what}"), done.map(|n| Outcome::Value(n as u64)))
+                let request = Request { flags: direct, ..request(Operation::Write) };
+                (request, format!("write {what}"), done.map(|n| Outcome::Value(n as u64)))
             }
             15 | 16 => {
                 guest.put_data(self.slot, &data);
@@ -260,7 +297,7 @@ impl Stream {
                 let mut bytes = vec![0; offset(len)];
                 let n = rustix::io::pread(file, &mut bytes, place);
                 let read = n.map(|n| Outcome::Bytes(bytes[..n].to_vec()));
-                (request(Operation::Read), format!("read {what}"), read)
+                (Request { flags: direct, ..request(Operation::Read) }, format!("read {what}"), read)
             }
             18 => {
                 let changes = Changes { size: place, mode: 0o600 | len as u32 & 0o77, ..Changes::default() };

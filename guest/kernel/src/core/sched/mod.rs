@@ -5,6 +5,7 @@
 //! Boundary: queues know nothing of what is waited for; conditions are re-checked by the waiter, so spurious
 //! wake-ups are harmless. Lock order: a queue's lock is a leaf except for run-queue locks taken by wakers.
 
+mod events;
 mod halt;
 mod handover;
 mod mutex;
@@ -13,6 +14,7 @@ mod runqueue;
 mod spin;
 mod wait;
 
+pub use events::PollEvents;
 pub use halt::STANDSTILL;
 pub(crate) use halt::settle;
 pub use mutex::{Mutex, MutexGuard};

@@ -86,6 +86,6 @@ impl<T> Drop for MutexGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         *self.lock.value.lock() = self.value.take();
-        self.lock.queue.wake_one(0);
+        self.lock.queue.notify_one();
     }
 }

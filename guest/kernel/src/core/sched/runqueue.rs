@@ -23,7 +23,7 @@ use doppel_machine::wakes;
 
 use super::halt::STANDSTILL;
 use super::runnable::{Entity, Memory, Runnable, current, current_ref, switch_to};
-use super::spin::{self, Place};
+use super::spin::{self, WaitEnd};
 use super::wait::Deadline;
 use crate::core::time;
 use crate::core::time::Ticks;
@@ -519,9 +519,9 @@ impl<R: Runnable> Entity<R> {
 /// early. The caller holds no lock.
 pub fn park<R: Runnable>(me: &R, deadline: Deadline) -> bool {
     match spin::wait(me, deadline) {
-        Place::Woken => return true,
-        Place::TimedOut => return false,
-        Place::Left => {}
+        WaitEnd::Woken => return true,
+        WaitEnd::TimedOut => return false,
+        WaitEnd::Left => {}
     }
     let entity = me.entity();
     let Some(deadline) = deadline else {

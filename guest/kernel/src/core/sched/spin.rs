@@ -25,7 +25,7 @@ use crate::kernel;
 const LOOKS: u32 = 8;
 
 /// What became of a wait in place.
-pub(super) enum Place {
+pub(super) enum WaitEnd {
     /// It is over.
     Woken,
     /// The deadline has passed.
@@ -35,14 +35,14 @@ pub(super) enum Place {
 }
 
 /// Begins the wait of `me`.
-pub(super) fn wait<R: Runnable>(thread: &R, deadline: Deadline) -> Place {
+pub(super) fn wait<R: Runnable>(thread: &R, deadline: Deadline) -> WaitEnd {
     let me = thread.entity();
     let sources = me.outside.load(Ordering::Relaxed);
     if sources != 0 {
         R::Outside::release(sources);
     }
     if me.woken_by_own.load(Ordering::Relaxed) {
-        return if me.park.leave() { Place::Left } else { Place::Woken };
+        return if me.park.leave() { WaitEnd::Left } else { WaitEnd::Woken };
     }
     let outside = R::Outside::of(sources).map(|(source, bit)| {
         me.outside.fetch_and(!bit, Ordering::Relaxed);
@@ -50,7 +50,7 @@ pub(super) fn wait<R: Runnable>(thread: &R, deadline: Deadline) -> Place {
     });
     with_vcpu(|space: &Arc<Space<R>>, slot| {
         if !me.park.spin() {
-            return Place::Woken;
+            return WaitEnd::Woken;
         }
         if space.has_ready() {
             return leave(me, space, false);
@@ -72,11 +72,11 @@ pub(super) fn wait<R: Runnable>(thread: &R, deadline: Deadline) -> Place {
             }
             spun = true;
         }
-        let place = sleep(thread, space, slot, outside, deadline);
-        if !spun && matches!(place, Place::Woken) {
+        let ended = sleep(thread, space, slot, outside, deadline);
+        if !spun && matches!(ended, WaitEnd::Woken) {
             learn(me, window.after_wait(time::monotonic_ns().saturating_sub(start)));
         }
-        place
+        ended
     })
 }
 
@@ -85,14 +85,14 @@ fn learn<R: Runnable>(me: &Entity<R>, window: Window) {
 }
 
 /// Leaves the vCPU, unless the wait is over. `claimed`: the vCPU was told of work that somebody else must take then.
-fn leave<R: Runnable>(me: &Entity<R>, space: &Arc<Space<R>>, claimed: bool) -> Place {
+fn leave<R: Runnable>(me: &Entity<R>, space: &Arc<Space<R>>, claimed: bool) -> WaitEnd {
     if me.park.give_up() {
-        return Place::Left;
+        return WaitEnd::Left;
     }
     if claimed {
         space.taken();
     }
-    Place::Woken
+    WaitEnd::Woken
 }
 
 /// Why a spin ended.
@@ -145,17 +145,17 @@ fn sleep<R: Runnable>(
     slot: u32,
     outside: Option<R::Outside>,
     deadline: Deadline,
-) -> Place {
+) -> WaitEnd {
     let me = thread.entity();
     me.slot.store(slot, Ordering::Relaxed);
     if !me.park.sleep() {
-        return Place::Woken;
+        return WaitEnd::Woken;
     }
     if let Some(t) = current_ref::<R>() {
         t.stops(time::monotonic_ns());
     }
     let watch = outside.and_then(Outside::watch);
-    let place = loop {
+    let ended = loop {
         let others = space.first_deadline();
         let until = [deadline, others].into_iter().flatten().min();
         let ready = || me.park.notified() || space.must_stop();
@@ -167,14 +167,14 @@ fn sleep<R: Runnable>(
         }
         if me.park.notified() {
             me.park.resume();
-            break Place::Woken;
+            break WaitEnd::Woken;
         }
         if space.has_ready() || space.must_stop() {
             break leave(me, space, false);
         }
         let now = if until.is_some() { time::monotonic_ns() } else { 0 };
         if deadline.is_some_and(|d| d <= now) {
-            break if me.park.resume() { Place::Woken } else { Place::TimedOut };
+            break if me.park.resume() { WaitEnd::Woken } else { WaitEnd::TimedOut };
         }
         if others.is_some_and(|d| d <= now) {
             break leave(me, space, false);
@@ -183,10 +183,10 @@ fn sleep<R: Runnable>(
     if let Some(t) = current_ref::<R>() {
         t.runs(time::monotonic_ns());
     }
-    if !matches!(place, Place::Left) {
+    if !matches!(ended, WaitEnd::Left) {
         space.taken();
     }
-    place
+    ended
 }
 
 impl<R: Runnable> Space<R> {

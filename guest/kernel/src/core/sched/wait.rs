@@ -7,21 +7,19 @@ use core::sync::atomic::{AtomicUsize, Ordering, fence};
 use doppel_machine::sync::{Once, SpinLock};
 use doppel_machine::wakes;
 
+use super::events::PollEvents;
 use super::runnable::{Runnable, current, current_ref};
 use crate::{Errno, Result};
 
 /// An absolute time on the domain's monotonic clock in nanoseconds; `None` waits for ever.
 pub type Deadline = Option<u64>;
 
-/// Events that one taker uses up: POLLIN, POLLPRI, POLLOUT and their kinds.
-const USED_UP: u32 = 0x3c7;
-
 /// Something that can be told that a condition may have changed.
 pub trait Wake: Send + Sync {
-    /// Called with the events (`POLLIN`… bits, 0 if the queue does not say) that may now hold.
+    /// Called with the events that may now hold; none if the queue does not say.
     /// Returns true if this used up an exclusive wake-up. Runs under the queue's lock: it must be short
     /// and must not touch the same queue.
-    fn wake(&self, events: u32) -> bool;
+    fn wake(&self, events: PollEvents) -> bool;
 }
 
 /// A thread that waits.
@@ -138,14 +136,14 @@ impl WaitQueue {
 
     /// Tells every waiter; where `events` are such as one taker uses up, only the first of those that asked for that
     /// (EPOLLEXCLUSIVE).
-    pub fn wake_all(&self, events: u32) {
+    pub fn wake_all(&self, events: PollEvents) {
         // An end, an error or something unknown concerns all.
-        let used_up = events != 0 && events & !USED_UP == 0;
+        let used_up = !events.is_empty() && PollEvents::USED_UP.contains(events);
         self.wake_n(if used_up { 1 } else { usize::MAX }, events);
     }
 
     /// Tells every non-exclusive waiter and the first `n` exclusive ones.
-    pub fn wake_n(&self, mut n: usize, events: u32) {
+    pub fn wake_n(&self, mut n: usize, events: PollEvents) {
         if self.is_empty() {
             return;
         }
@@ -166,8 +164,18 @@ impl WaitQueue {
     }
 
     /// Tells every non-exclusive waiter and the first exclusive one.
-    pub fn wake_one(&self, events: u32) {
+    pub fn wake_one(&self, events: PollEvents) {
         self.wake_n(1, events);
+    }
+
+    /// Tells every waiter that something has changed, without saying what.
+    pub fn notify_all(&self) {
+        self.wake_all(PollEvents::empty());
+    }
+
+    /// Tells every non-exclusive waiter and the first exclusive one, without saying of what.
+    pub fn notify_one(&self) {
+        self.wake_one(PollEvents::empty());
     }
 
     /// Whether nobody waits, for a caller that changed the condition under a lock it still holds and that every

@@ -8,7 +8,7 @@ use doppel_abi_machine::builtin::FileRecord;
 
 use super::{About, Command, Failure, Outcome, chunk};
 use crate::Errno;
-use crate::objects::ipc::inotify::{self, event};
+use crate::objects::ipc::inotify::{self, InotifyMask};
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::{names, open};
 use crate::objects::vfs::flags::{OpenFlags, RenameFlags};
@@ -166,7 +166,7 @@ pub fn write(c: &mut Command<'_>, name: &[u8], mode: u32) -> Outcome {
             done += k;
             at += k as u64;
         }
-        inotify::file_event(&file, event::IN_MODIFY);
+        inotify::file_event(&file, InotifyMask::MODIFY);
     }
     // The umask says nothing here.
     if let Some(inode) = &file.inode
@@ -175,6 +175,6 @@ pub fn write(c: &mut Command<'_>, name: &[u8], mode: u32) -> Outcome {
     {
         inode.set_attr(&SetAttr { mode: Some(mode), ..SetAttr::default() }).about(name)?;
     }
-    inotify::file_event(&file, event::IN_CLOSE_WRITE);
+    inotify::file_event(&file, InotifyMask::CLOSE_WRITE);
     Ok(())
 }

@@ -10,7 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use doppel_abi_machine::builtin::{Command as Wanted, NoCommand};
+use doppel_abi_machine::builtin::{Command as Builtin, NoCommand};
 use doppel_machine::boot::BootData;
 use doppel_machine::cpu;
 
@@ -101,21 +101,21 @@ fn execute(thread: &Arc<Thread>, data: &BootData, name: &[u8], args: &[&[u8]]) -
     }
     let stream = |fd| thread.files().get(fd).about(b"standard streams");
     let mut c = Command { thread, caller, input: stream(0)?, output: stream(1)?, pending: Vec::new() };
-    match Wanted::parse(name, args) {
-        Ok(Wanted::TarOut(path)) => tar_out::run(&mut c, path),
-        Ok(Wanted::TarIn(path)) => tar_in::run(&mut c, path),
-        Ok(Wanted::Stat { path, follow }) => files::stat(&mut c, path, follow),
-        Ok(Wanted::List { path, depth }) => files::list(&mut c, path, depth),
-        Ok(Wanted::Remove { path, recursive }) => files::remove(&mut c, path, recursive),
-        Ok(Wanted::Mkdir { path, mode }) => files::mkdir(&c, path, mode),
-        Ok(Wanted::Rename { from, to }) => files::rename(&c, from, to),
-        Ok(Wanted::Read { path, offset, length }) => files::read(&mut c, path, offset, length),
-        Ok(Wanted::Write { path, mode }) => files::write(&mut c, path, mode),
-        Ok(Wanted::Watch { path, recursive }) => watch::run(&mut c, path, recursive),
-        Ok(Wanted::Processes) => processes::run(&mut c),
-        Ok(Wanted::Stacks) => stacks::run(&mut c),
-        Ok(Wanted::Events { follow }) => events::run(&mut c, follow),
-        Ok(Wanted::EventLevel(level)) => events::keep(level),
+    match Builtin::parse(name, args) {
+        Ok(Builtin::TarOut(path)) => tar_out::run(&mut c, path),
+        Ok(Builtin::TarIn(path)) => tar_in::run(&mut c, path),
+        Ok(Builtin::Stat { path, follow }) => files::stat(&mut c, path, follow),
+        Ok(Builtin::List { path, depth }) => files::list(&mut c, path, depth),
+        Ok(Builtin::Remove { path, recursive }) => files::remove(&mut c, path, recursive),
+        Ok(Builtin::Mkdir { path, mode }) => files::mkdir(&c, path, mode),
+        Ok(Builtin::Rename { from, to }) => files::rename(&c, from, to),
+        Ok(Builtin::Read { path, offset, length }) => files::read(&mut c, path, offset, length),
+        Ok(Builtin::Write { path, mode }) => files::write(&mut c, path, mode),
+        Ok(Builtin::Watch { path, recursive }) => watch::run(&mut c, path, recursive),
+        Ok(Builtin::Processes) => processes::run(&mut c),
+        Ok(Builtin::Stacks) => stacks::run(&mut c),
+        Ok(Builtin::Events { follow }) => events::run(&mut c, follow),
+        Ok(Builtin::EventLevel(level)) => events::keep(level),
         Err(NoCommand(what)) => Err(Failure { what: what.to_vec(), errno: Errno::EINVAL }),
     }?;
     c.flush().about(b"standard output")

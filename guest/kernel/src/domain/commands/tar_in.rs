@@ -1,19 +1,17 @@
-//! `tar-in PATH`: unpacks a tar archive from standard input below a directory.
-//!
-//! Names are taken apart here: none leaves PATH, and no symbolic link below PATH is followed, neither one that was there
-//! nor one from the archive. What stands in the way of an entry is replaced, directories excepted.
+//! `tar-in PATH`: unpacks a tar archive from standard input below a directory (`doppel_tar::unpack`).
 
-use alloc::vec::Vec;
+use alloc::sync::Arc;
 
-use doppel_tar::{self as tar, BLOCK, Bad, Entry, Kind, Next};
+use doppel_tar::unpack::{self, Target};
+use doppel_tar::{Entry, Kind};
 
-use super::{About, Command, Failure, Outcome, chunk};
+use super::{About, Command, Failure, Outcome};
 use crate::objects::lookup::names;
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
 use crate::objects::vfs::flags::{OpenFlags, SetXattr};
 use crate::objects::vfs::inode::SetAttr;
-use crate::objects::vfs::{FileType, Input};
+use crate::objects::vfs::{File, FileType, Input};
 use crate::{Errno, Result};
 
 pub fn run(c: &mut Command<'_>, name: &[u8]) -> Outcome {
@@ -21,190 +19,156 @@ pub fn run(c: &mut Command<'_>, name: &[u8]) -> Outcome {
     if top.inode().kind() != FileType::Directory {
         return Err(Failure { what: name.to_vec(), errno: Errno::ENOTDIR });
     }
-    let mut reader = tar::Reader::default();
-    // Directories get their attributes last: they may not be writable then, and their times change until then.
-    let mut dirs = Vec::new();
-    loop {
-        let mut block = [0; BLOCK];
-        match c.get_all(&mut block).about(b"standard input")? {
-            // Some archives have no end mark.
-            0 => break,
-            BLOCK => {}
-            _ => return Err(broken(Bad::Checksum)),
-        }
-        match reader.block(&block).map_err(broken)? {
-            Next::Header => {}
-            Next::End => break,
-            Next::Extension(size) => {
-                let mut data = tar::extension_buffer(size);
-                take(c, &mut data)?;
-                skip(c, tar::padding(size) as u64)?;
-                reader.extension(&data).map_err(broken)?;
-            }
-            Next::Entry(e) => unpack(c, &top, &e, &mut dirs)?,
-        }
-        c.breathe().about(b"standard input")?;
-    }
-    for (dir, e) in dirs.iter().rev() {
-        dress(c, dir, e).about(&e.path)?;
-    }
-    // The writer may have padded it further.
-    let mut rest = chunk();
-    while c.get(&mut rest).about(b"standard input")? > 0 {}
-    Ok(())
+    let mut below = Below { c, dir: top.clone(), top, file: None, found: None };
+    unpack::unpack(&mut below).map_err(|f| Failure { what: f.what, errno: f.errno })
 }
 
-fn broken(bad: Bad) -> Failure {
-    Failure { what: alloc::format!("{bad}").into_bytes(), errno: Errno::EINVAL }
+/// A directory, and where below it an archive is unpacked just now.
+struct Below<'a, 'c> {
+    c: &'a Command<'c>,
+    top: Path,
+    dir: Path,
+    /// The file that was made last.
+    file: Option<(Path, Arc<File>)>,
+    /// What the next hard link leads to.
+    found: Option<Path>,
 }
 
-/// Takes exactly so many bytes.
-fn take(c: &Command<'_>, buf: &mut [u8]) -> Outcome {
-    if c.get_all(buf).about(b"standard input")? == buf.len() {
-        return Ok(());
-    }
-    Err(Failure { what: b"the archive ends in the middle".to_vec(), errno: Errno::EINVAL })
-}
-
-fn skip(c: &Command<'_>, mut n: u64) -> Outcome {
-    let mut buf = [0; BLOCK];
-    while n > 0 {
-        let k = n.min(BLOCK as u64);
-        take(c, &mut buf[..k as usize])?;
-        n -= k;
-    }
-    Ok(())
-}
-
-/// Goes down from `top`; makes what is missing if `make`. Links are not followed.
-fn descend(c: &Command<'_>, top: &Path, parts: &[&[u8]], make: bool) -> Result<Path> {
-    let mut dir = top.clone();
-    for part in parts {
-        dir = match c.child(&dir, part) {
-            Ok(p) => p,
-            Err(Errno::ENOENT) if make => {
-                names::create(&c.caller, &dir, part, FileType::Directory as u32 | 0o755, 0)?
-            }
-            Err(e) => return Err(e),
-        };
-        match dir.inode().kind() {
-            FileType::Directory => {}
-            FileType::Symlink => return Err(Errno::ELOOP),
-            _ => return Err(Errno::ENOTDIR),
-        }
-    }
-    Ok(dir)
-}
-
-fn unpack(c: &mut Command<'_>, top: &Path, e: &Entry, dirs: &mut Vec<(Path, Entry)>) -> Outcome {
-    let parts = tar::components(&e.path).map_err(|bad| Failure { what: e.path.clone(), ..broken(bad) })?;
-    let Some((last, above)) = parts.split_last() else {
-        // The directory itself: its attributes are not the archive's to say.
-        return Ok(());
-    };
-    let dir = descend(c, top, above, true).about(&e.path)?;
-    if e.kind == Kind::Directory {
-        let made = descend(c, &dir, &[last], true).about(&e.path)?;
-        dirs.push((made, Entry { xattrs: e.xattrs.clone(), ..e.clone() }));
-        return Ok(());
-    }
-    match c.child(&dir, last) {
-        Ok(old) if old.inode().kind() == FileType::Directory => {
-            return Err(Failure { what: e.path.clone(), errno: Errno::EISDIR });
-        }
-        Ok(_) if e.kind != Kind::HardLink => names::remove(&c.caller, &dir, last, false).about(&e.path)?,
-        Ok(_) | Err(Errno::ENOENT) => {}
-        Err(errno) => return Err(Failure { what: e.path.clone(), errno }),
-    }
-    let node = |c: &Command<'_>, kind: FileType, rdev| {
-        names::create(&c.caller, &dir, last, kind as u32 | 0o600, rdev).about(&e.path)
-    };
-    let made = match e.kind {
-        Kind::HardLink => return hard_link(c, top, &dir, last, e),
-        Kind::Symlink => names::symlink(&c.caller, &dir, last, &e.link).about(&e.path)?,
-        Kind::Fifo => node(c, FileType::Fifo, 0)?,
-        Kind::CharDevice | Kind::BlockDevice => {
-            if !c.caller.cred.capable(perm::cap::MKNOD) {
-                return Err(Failure { what: e.path.clone(), errno: Errno::EPERM });
-            }
-            let (major, minor) = (u64::from(e.device.0), u64::from(e.device.1));
-            let rdev = (major & 0xfff) << 8 | (major & !0xfff) << 32 | minor & 0xff | (minor & !0xff) << 12;
-            let char = e.kind == Kind::CharDevice;
-            node(c, if char { FileType::CharDevice } else { FileType::BlockDevice }, rdev)?
-        }
-        Kind::File | Kind::Directory => {
-            let made = node(c, FileType::Regular, 0)?;
-            content(c, &made, e)?;
-            made
-        }
-    };
-    dress(c, &made, e).about(&e.path)
-}
-
-/// Another name of something that came before, or was there.
-fn hard_link(c: &Command<'_>, top: &Path, dir: &Path, last: &[u8], e: &Entry) -> Outcome {
-    let parts = tar::components(&e.link).map_err(|bad| Failure { what: e.link.clone(), ..broken(bad) })?;
-    let (name, above) = parts.split_last().ok_or(Errno::EINVAL).about(&e.link)?;
-    let from = descend(c, top, above, false).and_then(|d| c.child(&d, name)).about(&e.link)?;
-    if c.child(dir, last).is_ok_and(|old| !old.same(&from)) {
-        names::remove(&c.caller, dir, last, false).about(&e.path)?;
-    }
-    match names::link(&c.caller, &from, dir, last) {
-        // It is that already.
-        Err(Errno::EEXIST) => Ok(()),
-        r => r.about(&e.path),
-    }
-}
-
-/// The bytes of a file; long runs of zeros become holes.
-fn content(c: &mut Command<'_>, made: &Path, e: &Entry) -> Outcome {
-    let file = c.open(made, OpenFlags::WRONLY).about(&e.path)?;
-    let mut buf = chunk();
-    let mut at = 0;
-    while at < e.size {
-        let n = buf.len().min(usize::try_from(e.size - at).unwrap_or(usize::MAX));
-        take(c, &mut buf[..n])?;
-        if buf[..n].iter().any(|&b| b != 0) {
-            let mut done = 0;
-            while done < n {
-                let (part, offset) = (&buf[done..n], at + done as u64);
-                done += c
-                    .patiently(|| file.ops().write(&file, &mut Input::kernel(part), offset))
-                    .about(&e.path)?;
-            }
-        }
-        at += n as u64;
-        c.breathe().about(&e.path)?;
-    }
-    made.inode().set_attr(&SetAttr { size: Some(e.size), ..SetAttr::default() }).about(&e.path)?;
-    skip(c, tar::padding(e.size) as u64)
-}
-
-/// Gives a file the attributes the archive tells; the owner only if the caller may give files away.
-fn dress(c: &Command<'_>, path: &Path, e: &Entry) -> Result<()> {
-    let cred = &c.caller.cred;
-    let give = cred.capable(perm::cap::CHOWN);
-    let inode = path.inode();
-    perm::owner(cred, &**inode)?;
-    let mut mode = e.mode;
-    if !give && !cred.in_group(inode.perm().gid) {
-        mode &= !0o2000;
-    }
-    for (name, value) in &e.xattrs {
-        if name.starts_with(b"user.") || cred.capable(perm::cap::SYS_ADMIN) {
-            match inode.setxattr(name, value, SetXattr::Any) {
-                // Not every file system has them, nor every kind of file.
-                Ok(()) | Err(Errno::EOPNOTSUPP | Errno::EPERM) => {}
+impl Below<'_, '_> {
+    /// Goes down from the top; makes what is missing if `make`. Links are not followed.
+    fn descend(&self, parts: &[&[u8]], make: bool) -> Result<Path> {
+        let mut dir = self.top.clone();
+        for part in parts {
+            dir = match self.c.child(&dir, part) {
+                Ok(p) => p,
+                Err(Errno::ENOENT) if make => {
+                    names::create(&self.c.caller, &dir, part, FileType::Directory as u32 | 0o755, 0)?
+                }
                 Err(e) => return Err(e),
+            };
+            match dir.inode().kind() {
+                FileType::Directory => {}
+                FileType::Symlink => return Err(Errno::ELOOP),
+                _ => return Err(Errno::ENOTDIR),
             }
         }
+        Ok(dir)
     }
-    inode.set_attr(&SetAttr {
-        mode: (e.kind != Kind::Symlink).then_some(mode),
-        uid: give.then_some(e.uid),
-        gid: give.then_some(e.gid),
-        atime: None,
-        mtime: Some(e.mtime),
-        size: None,
-    })
+
+    fn node(&self, name: &[u8], kind: FileType, device: u64) -> Result<Path> {
+        names::create(&self.c.caller, &self.dir, name, kind as u32 | 0o600, device)
+    }
+
+    fn device(&self, name: &[u8], kind: FileType, (major, minor): (u32, u32)) -> Result<Path> {
+        if !self.c.caller.cred.capable(perm::cap::MKNOD) {
+            return Err(Errno::EPERM);
+        }
+        let (major, minor) = (u64::from(major), u64::from(minor));
+        let device = (major & 0xfff) << 8 | (major & !0xfff) << 32 | minor & 0xff | (minor & !0xff) << 12;
+        self.node(name, kind, device)
+    }
+}
+
+impl Target for Below<'_, '_> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        self.c.get_all(buf)
+    }
+
+    fn pause(&mut self) -> Result<()> {
+        self.c.breathe()
+    }
+
+    fn enter(&mut self, names: &[&[u8]], make: bool) -> Result<()> {
+        self.dir = self.descend(names, make)?;
+        Ok(())
+    }
+
+    fn is_directory(&mut self, name: &[u8]) -> Result<Option<bool>> {
+        match self.c.child(&self.dir, name) {
+            Ok(old) => Ok(Some(old.inode().kind() == FileType::Directory)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Result<()> {
+        names::remove(&self.c.caller, &self.dir, name, false)
+    }
+
+    fn make(&mut self, name: &[u8], entry: &Entry) -> Result<()> {
+        match entry.kind {
+            Kind::Symlink => drop(names::symlink(&self.c.caller, &self.dir, name, &entry.link)?),
+            Kind::Fifo => drop(self.node(name, FileType::Fifo, 0)?),
+            Kind::CharDevice => drop(self.device(name, FileType::CharDevice, entry.device)?),
+            Kind::BlockDevice => drop(self.device(name, FileType::BlockDevice, entry.device)?),
+            Kind::File | Kind::Directory | Kind::HardLink => {
+                let made = self.node(name, FileType::Regular, 0)?;
+                let file = self.c.open(&made, OpenFlags::WRONLY)?;
+                self.file = Some((made, file));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let (_, file) = self.file.as_ref().ok_or(Errno::EBADF)?;
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            done += self.c.patiently(|| file.ops().write(file, &mut Input::kernel(&bytes[done..]), at))?;
+        }
+        Ok(())
+    }
+
+    fn set_size(&mut self, size: u64) -> Result<()> {
+        let (made, _) = self.file.as_ref().ok_or(Errno::EBADF)?;
+        made.inode().set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })
+    }
+
+    fn find(&mut self, names: &[&[u8]]) -> Result<()> {
+        let (name, above) = names.split_last().ok_or(Errno::EINVAL)?;
+        self.found = Some(self.c.child(&self.descend(above, false)?, name)?);
+        Ok(())
+    }
+
+    fn link(&mut self, name: &[u8]) -> Result<()> {
+        let from = self.found.take().ok_or(Errno::EBADF)?;
+        if self.c.child(&self.dir, name).is_ok_and(|old| !old.same(&from)) {
+            self.remove(name)?;
+        }
+        match names::link(&self.c.caller, &from, &self.dir, name) {
+            // It is that already.
+            Err(Errno::EEXIST) => Ok(()),
+            r => r,
+        }
+    }
+
+    /// The owner only if the caller may give files away.
+    fn set_attributes(&mut self, name: &[u8], e: &Entry) -> Result<()> {
+        let path = self.c.child(&self.dir, name)?;
+        let (cred, inode) = (&self.c.caller.cred, path.inode());
+        let give = cred.capable(perm::cap::CHOWN);
+        perm::owner(cred, &**inode)?;
+        let mut mode = e.mode;
+        if !give && !cred.in_group(inode.perm().gid) {
+            mode &= !0o2000;
+        }
+        for (name, value) in &e.xattrs {
+            if name.starts_with(b"user.") || cred.capable(perm::cap::SYS_ADMIN) {
+                match inode.setxattr(name, value, SetXattr::Any) {
+                    // Not every file system has them, nor every kind of file.
+                    Ok(()) | Err(Errno::EOPNOTSUPP | Errno::EPERM) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        inode.set_attr(&SetAttr {
+            mode: (e.kind != Kind::Symlink).then_some(mode),
+            uid: give.then_some(e.uid),
+            gid: give.then_some(e.gid),
+            atime: None,
+            mtime: Some(e.mtime),
+            size: None,
+        })
+    }
 }

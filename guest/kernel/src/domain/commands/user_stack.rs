@@ -16,7 +16,7 @@ use doppel_unwind::cfi::{RBP, REGISTERS, RETURN_ADDRESS, RSP};
 use doppel_unwind::object::{Caller, Object, Source};
 
 use crate::core::sched::runnable::Runnable;
-use crate::memory::PAGE;
+use crate::memory::{PAGE, Prot};
 use crate::objects::vfs::File;
 use crate::process::task::{Process, Thread, current, remote};
 
@@ -39,7 +39,7 @@ impl Source for Mapped {
 }
 
 /// Where an address is: in which file, of which number, at which offset.
-struct Place {
+struct CodeLocation {
     file: Mapped,
     key: (u64, u64),
     name: String,
@@ -126,7 +126,7 @@ impl Files {
         lines
     }
 
-    fn object(&mut self, place: &Place) -> Option<Arc<Object>> {
+    fn object(&mut self, place: &CodeLocation) -> Option<Arc<Object>> {
         if self.objects.len() >= REMEMBERED {
             self.objects.clear();
         }
@@ -135,7 +135,7 @@ impl Files {
     }
 
     /// `FILE FUNCTION+OFFSET`, or `FILE+ADDRESS`, as the file counts; the code stands `behind` the place.
-    fn line(&mut self, place: &Place, object: Option<&Object>, behind: u64) -> String {
+    fn line(&mut self, place: &CodeLocation, object: Option<&Object>, behind: u64) -> String {
         if self.names.len() >= REMEMBERED {
             self.names.clear();
         }
@@ -182,8 +182,8 @@ fn by_frame_pointer(r: &Registers, memory: &mut Memory<'_>) -> Option<Registers>
 }
 
 /// The file that is mapped executable at an address.
-fn place(process: &Process, at: u64) -> Option<Place> {
-    let v = process.space().mm.vma(at).filter(|v| v.prot & 4 != 0)?;
+fn place(process: &Process, at: u64) -> Option<CodeLocation> {
+    let v = process.space().mm.vma(at).filter(|v| v.prot.contains(Prot::EXEC))?;
     let file = v.file?;
     let (key, name) = (file.place()?, file.name());
     let name = name.rsplit(|b| *b == b'/').next().unwrap_or_default();
@@ -191,5 +191,5 @@ fn place(process: &Process, at: u64) -> Option<Place> {
     let file = (file as Arc<dyn Any + Send + Sync>).downcast::<File>().ok()?;
     // A name is one word of a line of its own.
     let name = name.chars().map(|c| if c.is_whitespace() || c.is_control() { '?' } else { c }).collect();
-    Some(Place { file: Mapped(file), key, name, offset: v.offset })
+    Some(CodeLocation { file: Mapped(file), key, name, offset: v.offset })
 }

@@ -9,19 +9,19 @@ use doppel_abi_machine::builtin::Change;
 
 use super::{About, Command, Failure, Outcome};
 use crate::Errno;
-use crate::objects::ipc::inotify::{Inotify, event};
+use crate::objects::ipc::inotify::{Inotify, InotifyMask};
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
 use crate::objects::vfs::{File, FileType, Output};
 
-const WANTED: u32 = event::IN_CREATE
-    | event::IN_DELETE
-    | event::IN_MODIFY
-    | event::IN_CLOSE_WRITE
-    | event::IN_ATTRIB
-    | event::IN_MOVED_FROM
-    | event::IN_MOVED_TO
-    | event::IN_DELETE_SELF;
+const WANTED: InotifyMask = InotifyMask::CREATE
+    .union(InotifyMask::DELETE)
+    .union(InotifyMask::MODIFY)
+    .union(InotifyMask::CLOSE_WRITE)
+    .union(InotifyMask::ATTRIB)
+    .union(InotifyMask::MOVED_FROM)
+    .union(InotifyMask::MOVED_TO)
+    .union(InotifyMask::DELETE_SELF);
 
 /// The directories watched, by watch number: their names from the top, and where they are.
 type Watched = BTreeMap<i32, (Vec<u8>, Path)>;
@@ -90,26 +90,27 @@ fn follow(
         let mut at = 0;
         while let Some(head) = buf[at..n].first_chunk::<16>() {
             let word = |i: usize| u32::from_ne_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
-            let (wd, mask, len) = (word(0).cast_signed(), word(4), word(12) as usize);
+            let (wd, len) = (word(0).cast_signed(), word(12) as usize);
+            let mask = InotifyMask::from_bits_retain(word(4));
             let name = buf[at + 16..at + 16 + len].split(|&b| b == 0).next().unwrap_or_default().to_vec();
             at += 16 + len;
-            if mask & event::IN_Q_OVERFLOW != 0 {
+            if mask.contains(InotifyMask::Q_OVERFLOW) {
                 say(c, Change::Lost, b"").map_err(|f| f.errno)?;
                 continue;
             }
             let Some((prefix, dir)) = watched.get(&wd).cloned() else { continue };
-            if mask & event::IN_IGNORED != 0 {
+            if mask.contains(InotifyMask::IGNORED) {
                 watched.remove(&wd);
                 continue;
             }
-            if mask & event::IN_DELETE_SELF != 0 && prefix.is_empty() {
+            if mask.contains(InotifyMask::DELETE_SELF) && prefix.is_empty() {
                 return say(c, Change::Removed, b"").map_err(|f| f.errno);
             }
-            let Some(what) = Change::of_event(mask).filter(|_| !name.is_empty()) else { continue };
+            let Some(what) = Change::of_event(mask.bits()).filter(|_| !name.is_empty()) else { continue };
             let full = join(&prefix, &name);
             // Before it is told: who hears of a directory may rely on hearing of what is then put into it.
             if recursive
-                && mask & event::IN_ISDIR != 0
+                && mask.contains(InotifyMask::ISDIR)
                 && what == Change::Created
                 && let Ok(child) = c.child(&dir, &name)
             {

@@ -175,7 +175,7 @@ impl PidDir {
     }
 
     fn magic(&self, f: fn(&Process) -> Option<Path>) -> Node {
-        Node::Magic(Arc::new(Place { p: self.p.clone(), f }))
+        Node::Magic(Arc::new(PathLink { p: self.p.clone(), f }))
     }
 
     fn entry(&self, name: &str) -> Option<Node> {
@@ -449,12 +449,12 @@ fn limits(p: &Process) -> String {
 }
 
 /// exe, cwd, root.
-struct Place {
+struct PathLink {
     p: Weak<Process>,
     f: fn(&Process) -> Option<Path>,
 }
 
-impl MagicLink for Place {
+impl MagicLink for PathLink {
     fn text(&self) -> Result<Vec<u8>> {
         Ok(self.path().ok_or(Errno::ENOENT)?.name())
     }

@@ -106,7 +106,7 @@ fn signals(s: &mut String, p: &Process, t: Option<&Thread>) {
             "CoreDumping:\t{}\nTHP_enabled:\t1\nThreads:\t{}\nSigQ:\t0/{}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
             u8::from(p.dump.is_under_way()),
             p.threads().len().max(1),
-            p.rlimit(crate::process::task::rlimit::SIGPENDING),
+            p.rlimit(crate::process::task::Resource::Sigpending),
             p.signals.pending()
         ),
     );

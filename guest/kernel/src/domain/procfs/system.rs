@@ -11,6 +11,7 @@ use doppel_machine::{arena, boot};
 use super::empty;
 use super::put::put;
 use crate::core::time;
+use crate::domain::sysblock;
 use crate::kernel;
 use crate::objects::vfs::synthetic::{Entries, fixed, link, text};
 
@@ -24,12 +25,12 @@ pub fn entries() -> Entries {
         ("cpuinfo", || text(|| Ok(super::cpuinfo::cpuinfo()))),
         ("crypto", || fixed("")),
         ("devices", || fixed(
-            "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n136 pts\n\nBlock devices:\n"
+            "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n 10 misc\n136 pts\n\nBlock devices:\n  7 loop\n254 virtblk\n"
         )),
-        ("diskstats", || fixed("")),
+        ("diskstats", || text(|| Ok(sysblock::diskstats()))),
         ("driver", empty),
         ("filesystems", || fixed(
-            "nodev\tproc\nnodev\tsysfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tdevpts\nnodev\toverlay\nnodev\tcgroup2\n"
+            "nodev\tproc\nnodev\tsysfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tdevpts\nnodev\toverlay\nnodev\tcgroup2\n\terofs\n\tdoppelfs\n"
         )),
         ("interrupts", || fixed("")),
         ("loadavg", || text(|| Ok(loadavg()))),
@@ -40,7 +41,7 @@ pub fn entries() -> Entries {
         ("misc", || fixed("")),
         ("modules", || fixed("")),
         ("mounts", || link("self/mounts")),
-        ("partitions", || fixed("major minor  #blocks  name\n\n")),
+        ("partitions", || text(|| Ok(sysblock::partitions()))),
         ("softirqs", || fixed("")),
         ("stat", || text(|| Ok(stat()))),
         ("swaps", || fixed("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")),
@@ -86,15 +87,16 @@ fn shared_pages() -> u64 {
 
 fn meminfo() -> String {
     let (total, free) = memory();
-    let shmem = shared_pages();
+    let kept = crate::objects::storage::kept_bytes();
+    let shmem = shared_pages().saturating_sub(kept);
     let slab = arena::usage().0;
     let mut s = String::new();
     let rows = [
         ("MemTotal", total),
         ("MemFree", free),
-        ("MemAvailable", free),
+        ("MemAvailable", free + kept),
         ("Buffers", 0),
-        ("Cached", shmem),
+        ("Cached", shmem + kept),
         ("SwapCached", 0),
         ("Active", total - free),
         ("Inactive", 0),
@@ -106,9 +108,9 @@ fn meminfo() -> String {
         ("Mlocked", 0),
         ("SwapTotal", 0),
         ("SwapFree", 0),
-        ("Dirty", 0),
+        ("Dirty", crate::objects::storage::unwritten_bytes()),
         ("Writeback", 0),
-        ("AnonPages", committed().saturating_sub(shmem)),
+        ("AnonPages", committed().saturating_sub(shmem + kept)),
         ("Mapped", 0),
         ("Shmem", shmem),
         ("KReclaimable", 0),

@@ -3,25 +3,29 @@
 //! Key type: [`Note`], what one process has asked of an open directory. Notes hang on the directory's inode, as the watches
 //! of `inotify` do, which tells of the events; `vfs::notify` counts them both. The signal is that of the file's owner
 //! (`vfs::sigio`). Lock order: an inode's list of notes → nothing.
+#![allow(missing_docs)]
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
 use doppel_machine::sync::SpinLock;
 
-use crate::objects::vfs::attach::notify::{self, event};
+use crate::objects::vfs::attach::notify::{self, InotifyMask};
 use crate::objects::vfs::{File, FileType, Inode};
 use crate::{Errno, Result};
 
-/// What is asked for.
-mod dn {
-    pub const ACCESS: u32 = 1;
-    pub const MODIFY: u32 = 2;
-    pub const CREATE: u32 = 4;
-    pub const DELETE: u32 = 8;
-    pub const RENAME: u32 = 0x10;
-    pub const ATTRIB: u32 = 0x20;
-    pub const MULTISHOT: u32 = 0x8000_0000;
+bitflags::bitflags! {
+    /// `DN_` events that are asked for.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct DnotifyMask: u32 {
+        const ACCESS = 1;
+        const MODIFY = 2;
+        const CREATE = 4;
+        const DELETE = 8;
+        const RENAME = 0x10;
+        const ATTRIB = 0x20;
+        const MULTISHOT = 0x8000_0000;
+    }
 }
 
 #[derive(Clone)]
@@ -30,7 +34,7 @@ struct Note {
     id: u64,
     pid: i32,
     fd: i32,
-    mask: u32,
+    mask: DnotifyMask,
 }
 
 /// The notes of a directory, as an attachment of its inode.
@@ -42,8 +46,8 @@ fn of(inode: &Arc<dyn Inode>) -> Option<Arc<Notes>> {
 }
 
 /// F_NOTIFY through descriptor `fd`: adds to what the process has asked for, or with no event takes all back.
-pub fn set(file: &Arc<File>, fd: i32, mask: u32) -> Result<()> {
-    if mask & !dn::MULTISHOT == 0 {
+pub fn set(file: &Arc<File>, fd: i32, mask: DnotifyMask) -> Result<()> {
+    if (mask - DnotifyMask::MULTISHOT).is_empty() {
         closed(file);
         return Ok(());
     }
@@ -65,29 +69,29 @@ pub fn set(file: &Arc<File>, fd: i32, mask: u32) -> Result<()> {
 
 /// Something happened to a directory or to a file in it: `mask` is inotify's.
 #[cold]
-pub fn tell(dir: &Arc<dyn Inode>, mask: u32) {
-    const BITS: [(u32, u32); 8] = [
-        (event::IN_ACCESS, dn::ACCESS),
-        (event::IN_MODIFY, dn::MODIFY),
-        (event::IN_ATTRIB, dn::ATTRIB),
-        (event::IN_CREATE, dn::CREATE),
-        (event::IN_MOVED_TO, dn::CREATE),
-        (event::IN_DELETE, dn::DELETE),
-        (event::IN_MOVED_FROM, dn::DELETE),
-        (event::IN_MOVED_FROM, dn::RENAME),
+pub fn tell(dir: &Arc<dyn Inode>, mask: InotifyMask) {
+    const BITS: [(InotifyMask, DnotifyMask); 8] = [
+        (InotifyMask::ACCESS, DnotifyMask::ACCESS),
+        (InotifyMask::MODIFY, DnotifyMask::MODIFY),
+        (InotifyMask::ATTRIB, DnotifyMask::ATTRIB),
+        (InotifyMask::CREATE, DnotifyMask::CREATE),
+        (InotifyMask::MOVED_TO, DnotifyMask::CREATE),
+        (InotifyMask::DELETE, DnotifyMask::DELETE),
+        (InotifyMask::MOVED_FROM, DnotifyMask::DELETE),
+        (InotifyMask::MOVED_FROM, DnotifyMask::RENAME),
     ];
     let Some(notes) = of(dir) else { return };
-    let bits = BITS.iter().filter(|b| mask & b.0 != 0).fold(0, |all, b| all | b.1);
+    let bits = BITS.iter().filter(|b| mask.contains(b.0)).fold(DnotifyMask::empty(), |all, b| all | b.1);
     let mut told = Vec::new();
     {
         let mut list = notes.0.lock();
         let before = list.len();
         list.retain(|n| {
-            let wanted = n.mask & bits != 0;
+            let wanted = n.mask.intersects(bits);
             if wanted {
                 told.push(n.clone());
             }
-            !wanted || n.mask & dn::MULTISHOT != 0
+            !wanted || n.mask.contains(DnotifyMask::MULTISHOT)
         });
         notify::uncount(before - list.len());
     }

@@ -20,21 +20,10 @@ use doppel_machine::sync::SpinLock;
 
 use super::timeout::Timeout;
 use crate::core::part::Part;
-use crate::core::sched::{PollTable, WaitQueue, Wake};
-use crate::objects::vfs::file::{OnClose, Splice, poll};
+use crate::core::sched::{PollEvents, PollTable, WaitQueue, Wake};
+use crate::objects::vfs::file::{OnClose, Splice};
 use crate::objects::vfs::{File, FileOps};
 use crate::{Errno, Result};
-
-/// Flags in `epoll_event.events` beside the poll bits.
-#[allow(missing_docs)]
-pub mod ep {
-    pub const EPOLLEXCLUSIVE: u32 = 1 << 28;
-    pub const EPOLLWAKEUP: u32 = 1 << 29;
-    pub const EPOLLONESHOT: u32 = 1 << 30;
-    pub const EPOLLET: u32 = 1 << 31;
-    /// Bits that are not events.
-    pub const PRIVATE: u32 = EPOLLEXCLUSIVE | EPOLLWAKEUP | EPOLLONESHOT | EPOLLET;
-}
 
 /// Most instances that may watch one another in a chain.
 const MAX_CHAIN: usize = 5;
@@ -48,6 +37,13 @@ pod_struct! {
         pub data_low: u32,
         /// High half.
         pub data_high: u32,
+    }
+}
+
+impl EpollEvent {
+    /// Events and flags.
+    pub fn events(&self) -> PollEvents {
+        PollEvents::from_bits_retain(self.events)
     }
 }
 
@@ -96,9 +92,9 @@ pub(crate) struct Nesting(SpinLock<()>);
 pub(crate) static NESTING: Part<Nesting> = Part::new();
 
 impl Wake for Item {
-    fn wake(&self, events: u32) -> bool {
-        let bits = self.events.load(Ordering::SeqCst) & !ep::PRIVATE;
-        if bits == 0 || (events != 0 && events & bits == 0) {
+    fn wake(&self, events: PollEvents) -> bool {
+        let wanted = self.wanted();
+        if wanted.is_empty() || !events.is_empty() && !events.intersects(wanted) {
             return false;
         }
         match self.epoll.upgrade() {
@@ -119,12 +115,26 @@ impl OnClose for Item {
 
 impl Item {
     /// The events that hold now among those asked for.
-    fn poll(&self) -> u32 {
-        let bits = self.events.load(Ordering::SeqCst) & !ep::PRIVATE;
+    fn poll(&self) -> PollEvents {
+        let wanted = self.wanted();
         match self.file.upgrade() {
-            Some(f) if bits != 0 => f.poll(None) & bits,
-            _ => 0,
+            Some(f) if !wanted.is_empty() => f.poll(None) & wanted,
+            _ => PollEvents::empty(),
         }
+    }
+
+    /// What is asked for, with flags.
+    fn asked(&self) -> PollEvents {
+        PollEvents::from_bits_retain(self.events.load(Ordering::SeqCst))
+    }
+
+    fn ask(&self, events: PollEvents) {
+        self.events.store(events.bits(), Ordering::SeqCst);
+    }
+
+    /// The events that are asked for.
+    fn wanted(&self) -> PollEvents {
+        self.asked() - PollEvents::EPOLL_FLAGS
     }
 
     /// The epoll instance this item watches, if it does.
@@ -150,16 +160,17 @@ impl Epoll {
         if self.queue.is_empty() {
             return false;
         }
-        self.queue.wake_one(poll::POLLIN | poll::POLLRDNORM);
+        self.queue.wake_one(PollEvents::READABLE);
         true
     }
 
     /// EPOLL_CTL_ADD.
     pub fn add(self: &Arc<Self>, fd: i32, file: &Arc<File>, event: EpollEvent) -> Result<()> {
         let child = of(file);
-        let exclusive = event.events & ep::EPOLLEXCLUSIVE != 0;
-        let allowed = poll::POLLIN | poll::POLLOUT | poll::POLLERR | poll::POLLHUP | ep::PRIVATE;
-        if exclusive && (child.is_some() || event.events & !(allowed & !ep::EPOLLONESHOT) != 0) {
+        let asked = event.events();
+        let exclusive = asked.contains(PollEvents::EXCLUSIVE);
+        let allowed = PollEvents::IN | PollEvents::OUT | PollEvents::ALWAYS | PollEvents::EPOLL_FLAGS;
+        if exclusive && (child.is_some() || !(allowed - PollEvents::ONESHOT).contains(asked)) {
             return Err(Errno::EINVAL);
         }
         let nesting = NESTING.get();
@@ -173,7 +184,7 @@ impl Epoll {
             file: Arc::downgrade(file),
             file_id: file.id,
             epoll: Arc::downgrade(self),
-            events: AtomicU32::new(event.events | poll::POLLERR | poll::POLLHUP),
+            events: AtomicU32::new((asked | PollEvents::ALWAYS).bits()),
             data: SpinLock::new([event.data_low, event.data_high]),
             linked: AtomicBool::new(false),
             table: SpinLock::new(None),
@@ -196,9 +207,9 @@ impl Epoll {
         file.on_close(hook);
         let mut table =
             if exclusive { PollTable::exclusive(item.clone()) } else { PollTable::new(item.clone()) };
-        let now = file.poll(Some(&mut table)) & (event.events | poll::POLLERR | poll::POLLHUP) & !ep::PRIVATE;
+        let now = file.poll(Some(&mut table)) & item.wanted();
         *item.table.lock() = Some(table);
-        if now != 0 {
+        if !now.is_empty() {
             self.make_ready(&item);
         }
         Ok(())
@@ -208,13 +219,12 @@ impl Epoll {
     pub fn modify(&self, fd: i32, file: &File, event: EpollEvent) -> Result<()> {
         let _scan = self.scan.lock();
         let item = self.items.lock().map.get(&(fd, file.id)).cloned().ok_or(Errno::ENOENT)?;
-        let old = item.events.load(Ordering::SeqCst);
-        if (old | event.events) & ep::EPOLLEXCLUSIVE != 0 {
+        if (item.asked() | event.events()).contains(PollEvents::EXCLUSIVE) {
             return Err(Errno::EINVAL);
         }
         *item.data.lock() = [event.data_low, event.data_high];
-        item.events.store(event.events | poll::POLLERR | poll::POLLHUP, Ordering::SeqCst);
-        if item.poll() != 0 {
+        item.ask(event.events() | PollEvents::ALWAYS);
+        if !item.poll().is_empty() {
             self.make_ready(&item);
         }
         Ok(())
@@ -230,7 +240,7 @@ impl Epoll {
 
     /// Undoes everything that ties a removed item to its file. The scan lock is held.
     fn detach(&self, item: &Arc<Item>) {
-        item.events.store(0, Ordering::SeqCst);
+        item.ask(PollEvents::empty());
         let table = item.table.lock().take();
         drop(table);
         if item.linked.load(Ordering::SeqCst) {
@@ -286,19 +296,26 @@ impl Epoll {
             // Before polling: a wake-up from here on links it again.
             item.linked.store(false, Ordering::SeqCst);
             let now = item.poll();
-            if now == 0 {
+            if now.is_empty() {
                 continue;
             }
             let [data_low, data_high] = *item.data.lock();
-            out.push(EpollEvent { events: now, data_low, data_high });
-            let flags = item.events.load(Ordering::SeqCst);
-            if flags & ep::EPOLLONESHOT != 0 {
-                item.events.store(flags & ep::PRIVATE, Ordering::SeqCst);
-            } else if flags & ep::EPOLLET == 0 && !item.linked.swap(true, Ordering::SeqCst) {
+            out.push(EpollEvent { events: now.bits(), data_low, data_high });
+            let asked = item.asked();
+            if asked.contains(PollEvents::ONESHOT) {
+                item.ask(asked & PollEvents::EPOLL_FLAGS);
+            } else if !asked.contains(PollEvents::ET) && !item.linked.swap(true, Ordering::SeqCst) {
                 self.ready.lock().push_back(item);
             }
         }
         out
+    }
+
+    /// Whether the ready list holds an item. Another thread that harvests takes items out for the time of a look, and a
+    /// thread that finds them at its first look does not wake the next waiter: so not while anybody harvests.
+    fn has_ready(&self) -> bool {
+        let _scan = self.scan.lock();
+        !self.ready.lock().is_empty()
     }
 
     /// Waits for events. ERESTARTNOHAND on a signal; empty at the timeout.
@@ -322,10 +339,10 @@ impl Epoll {
             }
         };
         self.queue.remove(token);
-        // A wake-up meant for one waiter may have come to this thread while it already had its events (or
-        // gave up): pass it on.
-        if !self.ready.lock().is_empty() {
-            self.queue.wake_one(poll::POLLIN | poll::POLLRDNORM);
+        // One wake-up may announce work for several, or have come to this thread while it already had its events
+        // (or gave up): pass it on.
+        if self.has_ready() {
+            self.queue.wake_one(PollEvents::READABLE);
         }
         r
     }
@@ -336,19 +353,19 @@ impl FileOps for Epoll {
         Splice::Neither
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         if let Some(t) = table {
             t.add(&self.queue);
         }
         let _scan = self.scan.lock();
         loop {
-            let Some(item) = self.ready.lock().pop_front() else { return 0 };
+            let Some(item) = self.ready.lock().pop_front() else { return PollEvents::empty() };
             item.linked.store(false, Ordering::SeqCst);
-            if item.poll() != 0 {
+            if !item.poll().is_empty() {
                 if !item.linked.swap(true, Ordering::SeqCst) {
                     self.ready.lock().push_front(item);
                 }
-                return poll::POLLIN | poll::POLLRDNORM;
+                return PollEvents::READABLE;
             }
         }
     }

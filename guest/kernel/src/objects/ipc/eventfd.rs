@@ -4,8 +4,8 @@ use alloc::sync::Arc;
 
 use doppel_machine::sync::SpinLock;
 
-use crate::core::sched::{PollTable, WaitQueue, wait_until};
-use crate::objects::vfs::file::{Splice, poll};
+use crate::core::sched::{PollEvents, PollTable, WaitQueue, wait_until};
+use crate::objects::vfs::file::Splice;
 use crate::objects::vfs::{File, FileOps, Input, Output};
 use crate::{Errno, Result};
 /// Largest value the counter can hold.
@@ -34,7 +34,7 @@ impl EventFd {
             *c -= v;
             v
         };
-        self.queue.wake_all(poll::POLLOUT | poll::POLLWRNORM);
+        self.queue.wake_all(PollEvents::WRITABLE);
         Some(v)
     }
 
@@ -46,7 +46,7 @@ impl EventFd {
             }
             *c += v;
         }
-        self.queue.wake_all(poll::POLLIN | poll::POLLRDNORM);
+        self.queue.wake_all(PollEvents::READABLE);
         Some(())
     }
 
@@ -94,17 +94,17 @@ impl FileOps for EventFd {
         Ok(8)
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         if let Some(t) = table {
             t.add(&self.queue);
         }
         let c = *self.count.lock();
-        let mut ev = 0;
+        let mut ev = PollEvents::empty();
         if c > 0 {
-            ev |= poll::POLLIN | poll::POLLRDNORM;
+            ev |= PollEvents::READABLE;
         }
         if c < MAX {
-            ev |= poll::POLLOUT | poll::POLLWRNORM;
+            ev |= PollEvents::WRITABLE;
         }
         ev
     }

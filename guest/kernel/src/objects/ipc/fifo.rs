@@ -35,10 +35,10 @@ pub fn open(attachments: &Attachments, open_flags: OpenFlags) -> Result<Arc<dyn 
     let end = PipeEnd::new(pipe.clone(), reads, writes, seen);
     // The other side may be waiting in its open.
     if reads {
-        pipe.writable.wake_all(0);
+        pipe.writable.notify_all();
     }
     if writes {
-        pipe.readable.wake_all(0);
+        pipe.readable.notify_all();
     }
     // On a signal `end` is dropped, which takes the open back.
     if !nonblock && !has_writer {

@@ -14,16 +14,14 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
 use super::dnotify;
-use crate::core::sched::{PollTable, WaitQueue, wait_until};
+use crate::core::sched::{PollEvents, PollTable, WaitQueue, wait_until};
 use crate::objects::lookup::path::Path;
-pub use crate::objects::vfs::attach::notify::event;
+pub use crate::objects::vfs::attach::notify::InotifyMask;
 use crate::objects::vfs::attach::notify::{count, uncount, watching};
-use crate::objects::vfs::file::{Splice, WATCHERS, Watchers, poll};
+use crate::objects::vfs::file::{Splice, WATCHERS, Watchers};
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps, FileType, Inode, Output};
 use crate::{Errno, Result};
-
-use event::*;
 
 /// Most events of one instance that wait to be read (`/proc/sys/fs/inotify/max_queued_events`).
 const MAX_QUEUED: usize = 16_384;
@@ -36,7 +34,7 @@ const FIONREAD: u32 = 0x541b;
 #[derive(Clone, PartialEq, Eq)]
 struct Event {
     wd: i32,
-    mask: u32,
+    mask: InotifyMask,
     cookie: u32,
     name: Vec<u8>,
 }
@@ -81,14 +79,14 @@ pub fn run() {
 
 /// Something happened to an open file that has a name.
 #[inline]
-pub fn file_event(file: &File, mask: u32) {
+pub fn file_event(file: &File, mask: InotifyMask) {
     if watching() {
         tell_file(file, mask);
     }
 }
 
 #[cold]
-fn tell_file(file: &File, mask: u32) {
+fn tell_file(file: &File, mask: InotifyMask) {
     match &file.path {
         Some(p) => tell_path(p, mask),
         None => {
@@ -100,34 +98,34 @@ fn tell_file(file: &File, mask: u32) {
 }
 
 /// Something happened to the file at a place: tells its own watches and, with its name, its directory's.
-pub fn path_event(path: &Path, mask: u32) {
+pub fn path_event(path: &Path, mask: InotifyMask) {
     if watching() {
         tell_path(path, mask);
     }
 }
 
 /// A name in a directory was made, removed or moved. `is_dir` tells what the name stands for.
-pub fn name_event(dir: &Arc<dyn Inode>, name: &[u8], is_dir: bool, mask: u32, cookie: u32) {
+pub fn name_event(dir: &Arc<dyn Inode>, name: &[u8], is_dir: bool, mask: InotifyMask, cookie: u32) {
     if watching() {
-        tell(dir, mask | if is_dir { IN_ISDIR } else { 0 }, cookie, name, false);
+        tell(dir, mask | InotifyMask::ISDIR.when(is_dir), cookie, name, false);
     }
 }
 
 /// Something happened to an inode itself (IN_ATTRIB, IN_MOVE_SELF, IN_DELETE_SELF).
-pub fn inode_event(inode: &Arc<dyn Inode>, mask: u32) {
+pub fn inode_event(inode: &Arc<dyn Inode>, mask: InotifyMask) {
     if watching() {
-        let dir =
-            if inode.kind() == FileType::Directory && mask & IN_DELETE_SELF == 0 { IN_ISDIR } else { 0 };
-        tell(inode, mask | dir, 0, &[], false);
-        if mask & IN_DELETE_SELF != 0 {
+        let gone = mask.contains(InotifyMask::DELETE_SELF);
+        let dir = inode.kind() == FileType::Directory && !gone;
+        tell(inode, mask | InotifyMask::ISDIR.when(dir), 0, &[], false);
+        if gone {
             forget(inode);
         }
     }
 }
 
-fn tell_path(path: &Path, mask: u32) {
+fn tell_path(path: &Path, mask: InotifyMask) {
     let is_dir = path.dentry().kind() == FileType::Directory;
-    let mask = mask | if is_dir { IN_ISDIR } else { 0 };
+    let mask = mask | InotifyMask::ISDIR.when(is_dir);
     if let Some(dir) = path.dentry().parent() {
         tell(dir.inode(), mask, 0, &path.dentry().name(), path.deleted());
     }
@@ -135,20 +133,22 @@ fn tell_path(path: &Path, mask: u32) {
 }
 
 /// Queues an event at the watches of `inode` that want it.
-fn tell(inode: &Arc<dyn Inode>, mask: u32, cookie: u32, name: &[u8], unlinked: bool) {
-    if !name.is_empty() || mask & IN_ISDIR != 0 {
+fn tell(inode: &Arc<dyn Inode>, mask: InotifyMask, cookie: u32, name: &[u8], unlinked: bool) {
+    if !name.is_empty() || mask.contains(InotifyMask::ISDIR) {
         dnotify::tell(inode, mask);
     }
     let Some(list) = inode.attachments().and_then(|a| a.get::<Watches>()) else { return };
     let watches: Vec<_> = list.0.lock().clone();
     for w in watches {
-        let want = w.mask.load(Ordering::Relaxed);
-        if want & mask & IN_ALL_EVENTS == 0 || (unlinked && want & IN_EXCL_UNLINK != 0) {
+        let want = w.mask();
+        if !(want & mask).intersects(InotifyMask::ALL_EVENTS)
+            || (unlinked && want.contains(InotifyMask::EXCL_UNLINK))
+        {
             continue;
         }
         let Some(i) = w.instance.upgrade() else { continue };
-        i.push(Event { wd: w.wd, mask: mask & !IN_DONT_FOLLOW, cookie, name: name.to_vec() });
-        if want & IN_ONESHOT != 0 {
+        i.push(Event { wd: w.wd, mask: mask - InotifyMask::DONT_FOLLOW, cookie, name: name.to_vec() });
+        if want.contains(InotifyMask::ONESHOT) {
             i.drop_watch(w.wd);
         }
     }
@@ -166,6 +166,11 @@ fn forget(inode: &Arc<dyn Inode>) {
 }
 
 impl Watch {
+    /// What it is told of.
+    fn mask(&self) -> InotifyMask {
+        InotifyMask::from_bits_retain(self.mask.load(Ordering::Relaxed))
+    }
+
     /// Takes the watch off its inode.
     fn detach(self: &Arc<Self>) {
         let list = self.inode.attachments().and_then(|a| a.get::<Watches>());
@@ -187,34 +192,39 @@ impl Inotify {
             if s.queue.len() < MAX_QUEUED {
                 s.queue.push_back(e);
             } else if s.queue.len() == MAX_QUEUED {
-                s.queue.push_back(Event { wd: -1, mask: IN_Q_OVERFLOW, cookie: 0, name: Vec::new() });
+                s.queue.push_back(Event {
+                    wd: -1,
+                    mask: InotifyMask::Q_OVERFLOW,
+                    cookie: 0,
+                    name: Vec::new(),
+                });
             } else {
                 return;
             }
         }
-        self.readable.wake_all(poll::POLLIN | poll::POLLRDNORM);
+        self.readable.wake_all(PollEvents::READABLE);
     }
 
     /// Ends a watch; EINVAL if there is none of this number.
     pub(crate) fn drop_watch(&self, wd: i32) -> Option<()> {
         let w = self.state.lock().watches.remove(&wd)?;
         w.detach();
-        self.push(Event { wd, mask: IN_IGNORED, cookie: 0, name: Vec::new() });
+        self.push(Event { wd, mask: InotifyMask::IGNORED, cookie: 0, name: Vec::new() });
         Some(())
     }
 
     /// Watches what was found; who may is the caller's matter.
-    pub fn add(&self, path: &Path, mask: u32) -> Result<i32> {
+    pub fn add(&self, path: &Path, mask: InotifyMask) -> Result<i32> {
         let inode = path.inode();
         let list = inode.attachments().map(|a| a.get_or_insert(Watches::default));
         let mut s = self.state.lock();
         let same = |w: &&Arc<Watch>| Arc::ptr_eq(&w.inode, inode);
         if let Some(w) = s.watches.values().find(same) {
-            if mask & IN_MASK_CREATE != 0 {
+            if mask.contains(InotifyMask::MASK_CREATE) {
                 return Err(Errno::EEXIST);
             }
-            let old = if mask & IN_MASK_ADD != 0 { w.mask.load(Ordering::Relaxed) } else { 0 };
-            w.mask.store(old | mask, Ordering::Relaxed);
+            let all = if mask.contains(InotifyMask::MASK_ADD) { w.mask() | mask } else { mask };
+            w.mask.store(all.bits(), Ordering::Relaxed);
             return Ok(w.wd);
         }
         if s.watches.len() >= MAX_WATCHES {
@@ -224,7 +234,7 @@ impl Inotify {
         let wd = s.last_wd;
         let w = Arc::new(Watch {
             wd,
-            mask: AtomicU32::new(mask),
+            mask: AtomicU32::new(mask.bits()),
             instance: self.me.clone(),
             inode: inode.clone(),
         });
@@ -250,7 +260,7 @@ impl Inotify {
 fn put(out: &mut Output<'_>, e: &Event) -> Result<usize> {
     let mut b = Vec::with_capacity(e.size());
     b.extend_from_slice(&e.wd.to_ne_bytes());
-    b.extend_from_slice(&e.mask.to_ne_bytes());
+    b.extend_from_slice(&e.mask.bits().to_ne_bytes());
     b.extend_from_slice(&e.cookie.to_ne_bytes());
     b.extend_from_slice(&((e.size() - HEADER) as u32).to_ne_bytes());
     b.extend_from_slice(&e.name);
@@ -287,11 +297,11 @@ impl FileOps for Inotify {
         Ok(done)
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         if let Some(t) = table {
             t.add(&self.readable);
         }
-        if self.state.lock().queue.is_empty() { 0 } else { poll::POLLIN | poll::POLLRDNORM }
+        PollEvents::READABLE.when(!self.state.lock().queue.is_empty())
     }
 
     fn ioctl(&self, _file: &File, cmd: u32, arg: u64) -> Result<u64> {

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 
 use crate::core::part::{Lazy, Part};
-use crate::objects::pages::seal;
+use crate::objects::pages::Seals;
 use crate::objects::rootfs::{self, Node, TmpfsOptions};
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, Inode};
@@ -33,14 +33,13 @@ pub fn new_file(name: String, mode: u32, uid: u32, gid: u32) -> Result<Arc<File>
 
 /// Whether a file's seals forbid writing through a new shared mapping.
 pub fn write_sealed(file: &File) -> bool {
-    const NO_WRITE: u32 = seal::WRITE | seal::FUTURE_WRITE;
     let object = file.downcast::<Node>().and_then(Node::object_if_written);
-    object.is_some_and(|o| o.seals() & NO_WRITE != 0)
+    object.is_some_and(|o| o.seals().intersects(Seals::NO_WRITE))
 }
 
 /// F_GET_SEALS; EINVAL if `file` is not in memory.
 pub fn seals(file: &File) -> Result<u64> {
-    Ok(u64::from(file.downcast::<Node>().ok_or(Errno::EINVAL)?.object()?.seals()))
+    Ok(u64::from(file.downcast::<Node>().ok_or(Errno::EINVAL)?.object()?.seals().bits()))
 }
 
 /// F_ADD_SEALS; EINVAL if `file` is not in memory.
@@ -49,10 +48,9 @@ pub fn add_seals(file: &File, seals: u64) -> Result<u64> {
     if !file.writable() {
         return Err(Errno::EPERM);
     }
-    let seals = u32::try_from(seals).map_err(|_| Errno::EINVAL)?;
+    let seals = u32::try_from(seals).ok().and_then(Seals::from_bits).ok_or(Errno::EINVAL)?;
     let executable = file.inode.as_ref().is_some_and(|i| i.stat().mode & 0o111 != 0);
     // What may be executed and must stay so must not change either.
-    let content = seal::SHRINK | seal::GROW | seal::WRITE | seal::FUTURE_WRITE;
-    object.add_seals(seals | if seals & seal::EXEC != 0 && executable { content } else { 0 })?;
+    object.add_seals(seals | Seals::CONTENT.when(seals.contains(Seals::EXEC) && executable))?;
     Ok(0)
 }

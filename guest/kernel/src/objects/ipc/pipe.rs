@@ -20,8 +20,7 @@ use doppel_machine::arena;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
-use crate::core::sched::{PollTable, WaitQueue, wait_until};
-use crate::objects::vfs::file::poll;
+use crate::core::sched::{PollEvents, PollTable, WaitQueue, wait_until};
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps, FileType, Input, Output, Stat};
 use crate::{Errno, Result, kernel};
@@ -153,7 +152,7 @@ impl Pipe {
             (n, before < PIPE_BUF && s.free() >= PIPE_BUF && !self.writable.is_idle())
         };
         if room {
-            self.writable.wake_all(poll::POLLOUT | poll::POLLWRNORM);
+            self.writable.wake_all(PollEvents::WRITABLE);
         }
         Ok(Step::Done(n))
     }
@@ -173,7 +172,7 @@ impl Pipe {
             (n, !self.readable.is_idle())
         };
         if wake {
-            self.readable.wake_all(poll::POLLIN | poll::POLLRDNORM);
+            self.readable.wake_all(PollEvents::READABLE);
         }
         Ok(Step::Done(n))
     }
@@ -245,7 +244,7 @@ impl Pipe {
                 s.segments.push_front(Segment { len: bytes.len(), packet: false });
             }
         }
-        self.readable.wake_all(poll::POLLIN | poll::POLLRDNORM);
+        self.readable.wake_all(PollEvents::READABLE);
         Ok(())
     }
 
@@ -313,7 +312,7 @@ impl Pipe {
             }
             s.limit = size;
         }
-        self.writable.wake_all(poll::POLLOUT | poll::POLLWRNORM);
+        self.writable.wake_all(PollEvents::WRITABLE);
         Ok(size as u64)
     }
 
@@ -340,10 +339,10 @@ impl Pipe {
             (reads && s.readers == 0, writes && s.writers == 0)
         };
         if no_writer {
-            self.readable.wake_all(poll::POLLIN | poll::POLLRDNORM | poll::POLLHUP);
+            self.readable.wake_all(PollEvents::READABLE | PollEvents::HUP);
         }
         if no_reader {
-            self.writable.wake_all(poll::POLLOUT | poll::POLLWRNORM | poll::POLLERR);
+            self.writable.wake_all(PollEvents::WRITABLE | PollEvents::ERR);
         }
     }
 }
@@ -392,7 +391,7 @@ impl FileOps for PipeEnd {
         self.pipe.write(input, !f.contains(OpenFlags::NONBLOCK), f.contains(OpenFlags::DIRECT))
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         if let Some(t) = table {
             if self.reads {
                 t.add(&self.pipe.readable);
@@ -402,21 +401,21 @@ impl FileOps for PipeEnd {
             }
         }
         let s = self.pipe.state.lock();
-        let mut ev = 0;
+        let mut ev = PollEvents::empty();
         if self.reads {
             if !s.ring.is_empty() {
-                ev |= poll::POLLIN | poll::POLLRDNORM;
+                ev |= PollEvents::READABLE;
             }
             if s.writers == 0 && s.writer_opens != self.writers_seen {
-                ev |= poll::POLLHUP;
+                ev |= PollEvents::HUP;
             }
         }
         if self.writes {
             if s.free() >= PIPE_BUF {
-                ev |= poll::POLLOUT | poll::POLLWRNORM;
+                ev |= PollEvents::WRITABLE;
             }
             if s.readers == 0 {
-                ev |= poll::POLLERR;
+                ev |= PollEvents::ERR;
             }
         }
         ev

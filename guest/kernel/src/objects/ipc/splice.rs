@@ -11,7 +11,7 @@ use alloc::vec;
 
 use doppel_machine::user::UserPtr;
 
-use super::inotify::{event, file_event};
+use super::inotify::{InotifyMask, file_event};
 use super::pipe::{Pipe, PipeEnd};
 use crate::objects::vfs::fdtable::FileRef;
 use crate::objects::vfs::file::Splice;
@@ -23,12 +23,12 @@ use crate::{Errno, Result};
 pub(crate) const CHUNK: usize = 64 << 10;
 
 /// Where bytes come from or go to in a file: at an explicit offset, which moves, or at the file's position.
-pub(crate) struct Place<'a> {
+pub(crate) struct SpliceEnd<'a> {
     pub(crate) file: FileRef<'a>,
     pub(crate) offset: Option<u64>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> SpliceEnd<'a> {
     /// `p` points to the offset; null means the file's position. `unseekable` is for files that have none.
     pub(crate) fn new(file: FileRef<'a>, p: UserPtr, unseekable: Errno) -> Result<Self> {
         let offset = if p.is_null() {
@@ -62,7 +62,7 @@ impl<'a> Place<'a> {
         }
         let at = self.offset.unwrap_or_else(|| f.pos.get());
         let n = f.ops().read(f, &mut Output::kernel(buf), at)?;
-        file_event(f, event::IN_ACCESS);
+        file_event(f, InotifyMask::ACCESS);
         Ok(n)
     }
 
@@ -80,7 +80,7 @@ impl<'a> Place<'a> {
         let Some(at) = self.offset else { return write_file(&self.file, &mut Input::kernel(buf)) };
         let n = self.file.ops().write(&self.file, &mut Input::kernel(buf), at)?;
         self.offset = Some(at + n as u64);
-        file_event(&self.file, event::IN_MODIFY);
+        file_event(&self.file, InotifyMask::MODIFY);
         Ok(n)
     }
 
@@ -138,7 +138,7 @@ pub(crate) fn from_pipe(
 }
 
 /// Moves bytes into a pipe: what fits, after waiting for room once.
-pub(crate) fn to_pipe(from: &mut Place, pipe: &Pipe, len: usize, block: bool) -> Result<usize> {
+pub(crate) fn to_pipe(from: &mut SpliceEnd, pipe: &Pipe, len: usize, block: bool) -> Result<usize> {
     let mut room = pipe.wait_room(block)?;
     from.has_bytes()?;
     let mut buf = vec![0; len.min(CHUNK)];
@@ -171,7 +171,7 @@ pub(crate) fn to_pipe(from: &mut Place, pipe: &Pipe, len: usize, block: bool) ->
 }
 
 /// Copies from a seekable file until `len`, the end, or a short write.
-pub(crate) fn copy(from: &mut Place, to: &mut Place, len: usize) -> Result<usize> {
+pub(crate) fn copy(from: &mut SpliceEnd, to: &mut SpliceEnd, len: usize) -> Result<usize> {
     let mut buf = vec![0; len.min(CHUNK)];
     let mut done = 0;
     let r = loop {

@@ -10,13 +10,20 @@ use alloc::sync::{Arc, Weak};
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
-use crate::core::sched::{PollTable, WaitQueue, wait_until};
+use crate::core::sched::{PollEvents, PollTable, WaitQueue, wait_until};
 use crate::core::time::{Expire, TimerId, Timespec, monotonic_ns, realtime_ns};
-use crate::objects::vfs::file::{Splice, poll};
+use crate::objects::vfs::file::Splice;
 use crate::objects::vfs::{File, FileOps, Output};
 use crate::{Errno, Result, kernel};
 
-pub(crate) const TFD_TIMER_ABSTIME: u32 = 1;
+bitflags::bitflags! {
+    /// `TFD_TIMER_` flags of `timerfd_settime(2)`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct TimerFdFlags: u32 {
+        const ABSTIME = 1;
+        const CANCEL_ON_SET = 2;
+    }
+}
 
 pod_struct! {
     /// `struct itimerspec`.
@@ -82,7 +89,7 @@ impl Expire for TimerFd {
                 return;
             }
         }
-        self.queue.wake_all(poll::POLLIN | poll::POLLRDNORM);
+        self.queue.wake_all(PollEvents::READABLE);
     }
 }
 
@@ -120,12 +127,12 @@ impl TimerFd {
         Some(core::mem::take(&mut s.ticks))
     }
 
-    pub(crate) fn set(&self, f: u32, new: &ItimerSpec) -> Result<ItimerSpec> {
+    pub(crate) fn set(&self, flags: TimerFdFlags, new: &ItimerSpec) -> Result<ItimerSpec> {
         let (value, interval) = (new.value.to_ns()?, new.interval.to_ns()?);
         let now = monotonic_ns();
         let next = if value == 0 {
             0
-        } else if f & TFD_TIMER_ABSTIME == 0 {
+        } else if !flags.contains(TimerFdFlags::ABSTIME) {
             now.saturating_add(value)
         } else if self.realtime {
             // A time in the past expires at once.
@@ -162,13 +169,13 @@ impl FileOps for TimerFd {
         out.write(&ticks.to_ne_bytes())
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         if let Some(t) = table {
             t.add(&self.queue);
         }
         // Only what `expire` has counted and told: an expiry seen here first would be told a second time, which an
         // edge-triggered epoll would report twice.
-        if self.state.lock().ticks > 0 { poll::POLLIN | poll::POLLRDNORM } else { 0 }
+        PollEvents::READABLE.when(self.state.lock().ticks > 0)
     }
 
     fn release(&self, _file: &File) {

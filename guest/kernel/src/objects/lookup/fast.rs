@@ -1,10 +1,11 @@
 //! Walking names that the directory cache knows, without a lock or a count: the quick part of path resolution.
 //!
-//! Key types: [`Spot`] (a place, borrowed from the shielded tree), [`Glide`] (how far a walk got). What the cache does
+//! Key types: [`Spot`] (a place, borrowed from the shielded tree), [`FastWalk`] (how far a walk got). What the cache does
 //! not know, magic links, trailing slashes and every error but ENOENT are left to walk.rs, which goes on from where
-//! the glide stopped.
+//! the fast walk stopped.
 //! Boundary: everything here happens under one [`Reading`], so nothing may block or take a guard. What is called
-//! under it may take leaf locks of inodes only; [`peek`] therefore offers only places of file systems in memory.
+//! under it may take leaf locks of inodes only; [`peek`] therefore offers only places of file systems in memory, and of those whose
+//! names are kept under a lease.
 
 use alloc::sync::Arc;
 
@@ -67,8 +68,8 @@ impl<'g> Spot<'g> {
     }
 }
 
-/// How far a glide got.
-pub(crate) enum Glide<'g> {
+/// How far a fast walk got.
+pub(crate) enum FastWalk<'g> {
     /// To the end.
     There(Spot<'g>),
     /// Here; the rest of the name starts at this position.
@@ -77,11 +78,11 @@ pub(crate) enum Glide<'g> {
     Missing,
 }
 
-/// Symbolic links that lead through each other in one glide: each takes a frame of the kernel's stack.
+/// Symbolic links that lead through each other in one fast walk: each takes a frame of the kernel's stack.
 const DEPTH_MAX: u32 = 6;
 
 /// Who walks, and what was spent on it.
-pub(crate) struct Glider<'g> {
+pub(crate) struct FastWalker<'g> {
     pub r: &'g Reading,
     pub root: Spot<'g>,
     /// Whose permission to search is checked, if anybody's.
@@ -91,20 +92,20 @@ pub(crate) struct Glider<'g> {
     pub depth: u32,
 }
 
-impl<'g> Glider<'g> {
+impl<'g> FastWalker<'g> {
     /// Where a symbolic link in the directory `at` leads, if the cache knows.
     fn follow(&mut self, at: Spot<'g>, link: &'g Arc<Dentry>) -> Option<Spot<'g>> {
-        let target = link.inode().link_text().filter(|_| link.in_memory())?;
+        let target = link.inode().link_text().filter(|_| link.in_memory() || link.is_shared())?;
         if self.links >= LINKS_MAX || self.depth >= DEPTH_MAX {
             return None;
         }
         self.links += 1;
         self.depth += 1;
         let from = if target.first()? == &b'/' { self.root } else { at };
-        let end = self.glide(from, (target, 0), (Last::Exists, true));
+        let end = self.fast_walk(from, (target, 0), (Last::Exists, true));
         self.depth -= 1;
         match end {
-            Glide::There(spot) => {
+            FastWalk::There(spot) => {
                 link.inode().touch_atime();
                 Some(spot)
             }
@@ -113,37 +114,41 @@ impl<'g> Glider<'g> {
     }
 
     /// Walks `text` from `pos` on, starting at `at`.
-    pub(crate) fn glide(
+    pub(crate) fn fast_walk(
         &mut self,
         mut at: Spot<'g>,
         (text, mut pos): (&[u8], usize),
         (last, follow): (Last, bool),
-    ) -> Glide<'g> {
+    ) -> FastWalk<'g> {
         let (r, root) = (self.r, self.root);
         loop {
             let start = skip(text, pos, true);
             let end = skip(text, start, false);
             let part = &text[start..end];
             let is_last = end == text.len();
+            // Names that others may change are true under the lease they were found under.
+            let lease = if at.dentry.in_memory() { Some(0) } else { at.dentry.lease().filter(|n| *n != 0) };
+            let Some(lease) = lease.filter(|_| at.dentry.kind() == FileType::Directory) else {
+                return FastWalk::Part(at, start);
+            };
             // An end in slashes, or nothing but slashes, asks for a directory: not here.
-            let plain = at.dentry.in_memory() && at.dentry.kind() == FileType::Directory;
-            if part.is_empty() || part.len() > NAME_MAX || !plain {
-                return Glide::Part(at, start);
+            if part.is_empty() || part.len() > NAME_MAX {
+                return FastWalk::Part(at, start);
             }
             if !is_last && skip(text, end, true) == text.len() || is_last && last == Last::Name {
-                return Glide::Part(at, start);
+                return FastWalk::Part(at, start);
             }
             if let Some(c) = self.cred
                 && perm::check(c, &**at.dentry.inode(), MAY_EXEC).is_err()
             {
-                return Glide::Part(at, start);
+                return FastWalk::Part(at, start);
             }
             match part {
                 b"." => {}
                 b".." if at.is(root) => {}
                 b".." => at = at.up(r),
                 _ => match at.dentry.known(r, name_hash(part), part) {
-                    Some(Entry::Child(c)) => {
+                    Some(Entry::Child(c)) if c.found() == lease => {
                         c.mark_used();
                         at = if c.kind() == FileType::Symlink && (!is_last || follow) {
                             let links = self.links;
@@ -151,19 +156,23 @@ impl<'g> Glider<'g> {
                                 Some(spot) => spot,
                                 None => {
                                     self.links = links;
-                                    return Glide::Part(at, start);
+                                    return FastWalk::Part(at, start);
                                 }
                             }
                         } else {
                             Spot { mount: at.mount, dentry: c }.down(r)
                         };
                     }
-                    Some(Entry::Absent(_)) if !is_last || last == Last::Exists => return Glide::Missing,
-                    _ => return Glide::Part(at, start),
+                    Some(Entry::Absent(_, found))
+                        if *found == lease && (!is_last || last == Last::Exists) =>
+                    {
+                        return FastWalk::Missing;
+                    }
+                    _ => return FastWalk::Part(at, start),
                 },
             }
             if is_last {
-                return Glide::There(at);
+                return FastWalk::There(at);
             }
             pos = end;
         }
@@ -190,10 +199,12 @@ pub(crate) fn peek<R>(
     };
     let cred = me.peek_cred(&r);
     let asked = (!perm::may_search_all(cred)).then_some(cred);
-    let mut g = Glider { r: &r, root: Spot::of(root), cred: asked, links: 0, depth: 0 };
-    match g.glide(Spot::of(base), (name, 0), (Last::Exists, follow)) {
-        Glide::There(spot) if spot.dentry.in_memory() => look(spot, cred).map(Ok),
-        Glide::Missing => Some(Err(Errno::ENOENT)),
+    let mut g = FastWalker { r: &r, root: Spot::of(root), cred: asked, links: 0, depth: 0 };
+    match g.fast_walk(Spot::of(base), (name, 0), (Last::Exists, follow)) {
+        FastWalk::There(spot) if spot.dentry.in_memory() || spot.dentry.is_shared() => {
+            look(spot, cred).map(Ok)
+        }
+        FastWalk::Missing => Some(Err(Errno::ENOENT)),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::caller::{Caller, at};
 use super::path::Path;
 use super::walk::NAME_MAX;
-use crate::objects::ipc::inotify::{self, event};
+use crate::objects::ipc::inotify::{self, InotifyMask};
 use crate::objects::lookup::perm::{self, MAY_EXEC, MAY_WRITE};
 use crate::objects::vfs::dentry::{Children, Dentry, MOUNTPOINT, UNLINKED};
 use crate::objects::vfs::flags::RenameFlags;
@@ -52,9 +52,12 @@ fn add(
     crate::objects::pages::page_file().has_room()?;
     let inode = make(&**d.inode())?;
     let child = d.adopt(&mut children, inode, name);
+    if child.kind() == FileType::Directory {
+        child.set_complete(&children);
+    }
     drop(children);
     crate::objects::vfs::dentry::trim();
-    inotify::name_event(d.inode(), name, child.kind() == FileType::Directory, event::IN_CREATE, 0);
+    inotify::name_event(d.inode(), name, child.kind() == FileType::Directory, InotifyMask::CREATE, 0);
     Ok(Path::new(dir.mount().clone(), child))
 }
 
@@ -103,6 +106,11 @@ pub(crate) fn create_kernel(dir: &Path, name: &[u8], mode: u32) -> Result<Path> 
     add(dir, name, || dir.mount().writable(), |d| d.create(name, mode, 0, 0, 0))
 }
 
+/// Makes a device node for the kernel itself, with this mode and group.
+pub(crate) fn create_device(dir: &Path, name: &[u8], (mode, gid): (u32, u32), rdev: u64) -> Result<()> {
+    add(dir, name, || dir.mount().writable(), |d| d.create(name, mode, 0, gid, rdev)).map(drop)
+}
+
 /// Creates a symbolic link.
 pub fn symlink(caller: &Caller, dir: &Path, name: &[u8], target: &[u8]) -> Result<Path> {
     let (uid, gid) = (caller.cred.fsuid, new_gid(caller, dir));
@@ -127,7 +135,7 @@ pub fn link(caller: &Caller, from: &Path, dir: &Path, name: &[u8]) -> Result<()>
             Ok(inode.clone())
         },
     )?;
-    inotify::inode_event(inode, event::IN_ATTRIB);
+    inotify::inode_event(inode, InotifyMask::ATTRIB);
     Ok(())
 }
 
@@ -156,24 +164,28 @@ pub fn remove(caller: &Caller, dir: &Path, name: &[u8], rmdir: bool) -> Result<(
     d.forget(&mut children, name);
     child.set(UNLINKED, true);
     drop(children);
+    child.inode().name_changed(unused);
     lost_name(child.inode());
-    inotify::name_event(d.inode(), name, is_dir, event::IN_DELETE, 0);
+    inotify::name_event(d.inode(), name, is_dir, InotifyMask::DELETE, 0);
     Ok(())
 }
 
 /// Whether nobody but the cache and the caller, who may change its name, refers to a name and its file.
 fn is_unused(name: &Arc<Dentry>) -> bool {
-    Arc::strong_count(name) <= 2 && Arc::strong_count(name.inode()) == 1
+    Arc::strong_count(name) <= 2 && Arc::strong_count(name.inode()) == 1 + name.inode().own_references()
 }
 
 /// Tells watchers of a file that it has a name less.
 fn lost_name(inode: &Arc<dyn Inode>) {
+    if !crate::objects::vfs::attach::notify::watching() {
+        return;
+    }
     let is_dir = inode.kind() == FileType::Directory;
     if !is_dir {
-        inotify::inode_event(inode, event::IN_ATTRIB);
+        inotify::inode_event(inode, InotifyMask::ATTRIB);
     }
     if is_dir || inode.stat().nlink == 0 {
-        inotify::inode_event(inode, event::IN_DELETE_SELF);
+        inotify::inode_event(inode, InotifyMask::DELETE_SELF);
     }
 }
 
@@ -206,14 +218,18 @@ pub fn rename(
     let Some((child, victim)) = rename_locked(caller, (from, old), (to, new), flags, slashes)? else {
         return Ok(());
     };
+    child.inode().name_changed(false);
+    if let Some(victim) = &victim {
+        victim.inode().name_changed(false);
+    }
     let cookie = crate::objects::vfs::attach::notify::next_cookie();
     let is_dir = child.kind() == FileType::Directory;
-    inotify::name_event(from.inode(), old, is_dir, event::IN_MOVED_FROM, cookie);
-    inotify::name_event(to.inode(), new, is_dir, event::IN_MOVED_TO, cookie);
-    inotify::inode_event(child.inode(), event::IN_MOVE_SELF);
+    inotify::name_event(from.inode(), old, is_dir, InotifyMask::MOVED_FROM, cookie);
+    inotify::name_event(to.inode(), new, is_dir, InotifyMask::MOVED_TO, cookie);
+    inotify::inode_event(child.inode(), InotifyMask::MOVE_SELF);
     match victim {
         Some(v) if flags.contains(RenameFlags::EXCHANGE) => {
-            inotify::inode_event(v.inode(), event::IN_MOVE_SELF)
+            inotify::inode_event(v.inode(), InotifyMask::MOVE_SELF)
         }
         Some(v) => lost_name(v.inode()),
         None => {}
@@ -239,7 +255,7 @@ fn rename_locked(
         if is_same(&child, victim.as_ref()) {
             return Ok(None);
         }
-        a.inode().rename(old, b.inode(), new, flags, victim.as_ref().is_some_and(is_unused))?;
+        move_name((a, old), (b, new), flags, victim.as_ref())?;
         Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags.contains(RenameFlags::EXCHANGE));
         return Ok(Some((child, victim)));
     }
@@ -256,9 +272,24 @@ fn rename_locked(
     if is_same(&child, victim.as_ref()) {
         return Ok(None);
     }
-    a.inode().rename(old, b.inode(), new, flags, victim.as_ref().is_some_and(is_unused))?;
+    move_name((a, old), (b, new), flags, victim.as_ref())?;
     Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags.contains(RenameFlags::EXCHANGE));
     Ok(Some((child, victim)))
+}
+
+/// Has the file system rename, once all is checked that can be here.
+fn move_name(
+    (a, old): (&Arc<Dentry>, &[u8]),
+    (b, new): (&Arc<Dentry>, &[u8]),
+    flags: RenameFlags,
+    victim: Option<&Arc<Dentry>>,
+) -> Result<()> {
+    let unused = victim.is_some_and(is_unused);
+    let certain = flags.is_empty() && victim.is_none_or(|v| unused && v.kind() != FileType::Directory);
+    if certain && a.inode().rename_later(old, b.inode(), new) {
+        return Ok(());
+    }
+    a.inode().rename(old, b.inode(), new, flags, unused)
 }
 
 /// Names of one file: renaming one to the other does nothing.

@@ -8,7 +8,7 @@ use super::fast::peek;
 use super::opener::Opener;
 use super::path::Path;
 use super::walk::{Found, Last, Walker};
-use crate::objects::ipc::inotify::{self, event};
+use crate::objects::ipc::inotify::{self, InotifyMask};
 use crate::objects::lookup::perm::{self, MAY_EXEC, MAY_READ, MAY_WRITE};
 use crate::objects::vfs::dentry::{Dentry, UNLINKED};
 use crate::objects::vfs::devices;
@@ -61,9 +61,9 @@ pub fn open(
     let follow = !flags.intersects(OpenFlags::NOFOLLOW | OpenFlags::EXCL);
     loop {
         let (dir, last) = match walker.walk(base, name, Last::MayMiss, follow)? {
-            Found::Place(_) if flags.contains(OpenFlags::EXCL) => return Err(Errno::EEXIST),
-            Found::Place(p) if p.dentry().kind() == FileType::Directory => return Err(Errno::EISDIR),
-            Found::Place(p) => return existing(caller, p, flags),
+            Found::Path(_) if flags.contains(OpenFlags::EXCL) => return Err(Errno::EEXIST),
+            Found::Path(p) if p.dentry().kind() == FileType::Directory => return Err(Errno::EISDIR),
+            Found::Path(p) => return existing(caller, p, flags),
             Found::Name { slash: true, .. } => return Err(Errno::EISDIR),
             Found::Name { dir, name, .. } => (dir, name),
         };
@@ -80,7 +80,7 @@ fn create(caller: &Caller, dir: &Path, name: &[u8], flags: OpenFlags, mode: u32)
     let p = super::names::create(caller, dir, name, mode, 0)?;
     let guard = busy_guard(p.inode(), flags)?;
     let ops = p.inode().open(flags)?;
-    inotify::path_event(&p, event::IN_OPEN);
+    inotify::path_event(&p, InotifyMask::OPEN);
     let f = File::new(ops, p.inode().clone(), p, flags);
     *f.guard.lock() = guard;
     Ok(f)
@@ -201,18 +201,18 @@ fn finish(p: Path, flags: OpenFlags) -> Result<Arc<File>> {
     let guard = if kind == FileType::Regular { busy_guard(p.inode(), flags)? } else { None };
     if flags.contains(OpenFlags::TRUNC) && kind == FileType::Regular {
         p.inode().set_attr(&SetAttr { size: Some(0), ..SetAttr::default() })?;
-        inotify::path_event(&p, event::IN_MODIFY);
+        inotify::path_event(&p, InotifyMask::MODIFY);
     }
     let ops = match kind {
         FileType::CharDevice => devices::open(p.inode().stat().rdev, flags)?,
-        FileType::BlockDevice => return Err(Errno::ENXIO),
+        FileType::BlockDevice => devices::open_block(p.inode().stat().rdev, flags)?,
         FileType::Fifo => {
             let slot = p.inode().attachments().ok_or(Errno::ENXIO)?;
             crate::objects::ipc::fifo::open(slot, flags)?
         }
         _ => p.inode().open(flags)?,
     };
-    inotify::path_event(&p, event::IN_OPEN);
+    inotify::path_event(&p, InotifyMask::OPEN);
     let f = File::new(ops, p.inode().clone(), p, flags);
     if guard.is_some() {
         *f.guard.lock() = guard;
@@ -263,7 +263,7 @@ pub fn open_kernel(name: &[u8]) -> Result<Arc<File>> {
 pub fn put_kernel(name: &[u8], text: &[u8]) -> Result<()> {
     let w = Walker::kernel();
     let p = match w.walk(w.root(), name, Last::MayMiss, true)? {
-        Found::Place(p) => p,
+        Found::Path(p) => p,
         Found::Name { dir, name, .. } => super::names::create_kernel(&dir, &name, 0o644)?,
     };
     if p.dentry().kind() != FileType::Regular {

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use doppel_machine::shield;
 
 use super::context::FsContext;
-use super::fast::{Glide, Glider, Spot};
+use super::fast::{FastWalk, FastWalker, Spot};
 use super::path::Path;
 use crate::core::subject::Cred;
 use crate::objects::lookup::perm::{self, MAY_EXEC};
@@ -39,7 +39,7 @@ pub enum Last {
 /// Where a walk ended.
 pub enum Found {
     /// At something that exists.
-    Place(Path),
+    Path(Path),
     /// At a name in a directory.
     Name {
         /// The directory.
@@ -124,7 +124,7 @@ impl Walker {
     /// Finds something that exists; the last component's link is followed if `follow`.
     pub fn resolve(&self, base: &Path, name: &[u8], follow: bool) -> Result<Path> {
         match self.walk(base, name, Last::Exists, follow)? {
-            Found::Place(p) => Ok(p),
+            Found::Path(p) => Ok(p),
             Found::Name { .. } => Err(Errno::ENOENT),
         }
     }
@@ -133,7 +133,7 @@ impl Walker {
     pub fn parent(&self, base: &Path, name: &[u8]) -> Result<(Path, Vec<u8>, bool)> {
         match self.walk(base, name, Last::Name, false)? {
             Found::Name { dir, name, slash } => Ok((dir, name, slash)),
-            Found::Place(p) => Ok((p, Vec::new(), true)),
+            Found::Path(p) => Ok((p, Vec::new(), true)),
         }
     }
 
@@ -150,8 +150,8 @@ impl Walker {
             let text: &[u8] = owned.as_deref().unwrap_or(name);
             self.looked.store(false, Ordering::Relaxed);
             if self.restrict.is_empty() {
-                match self.glide(&mut at, (text, pos), (last, follow), &mut links)? {
-                    None => return Ok(Found::Place(at)),
+                match self.fast_walk(&mut at, (text, pos), (last, follow), &mut links)? {
+                    None => return Ok(Found::Path(at)),
                     Some(rest) => pos = rest,
                 }
             }
@@ -161,7 +161,7 @@ impl Walker {
                 self.must_be_dir(&at)?;
                 return Ok(match last {
                     Last::Name => Found::Name { dir: at, name: Vec::new(), slash: true },
-                    _ => Found::Place(at),
+                    _ => Found::Path(at),
                 });
             }
             let end = skip(text, start, false);
@@ -191,7 +191,7 @@ impl Walker {
                 match self.follow(child, is_last, &mut links)? {
                     Link::To(place) if is_last => return self.arrived(place, slash),
                     Link::To(place) => (at, pos) = (place, next),
-                    Link::Itself => return Ok(Found::Place(Path::new(at.mount().clone(), child.clone()))),
+                    Link::Itself => return Ok(Found::Path(Path::new(at.mount().clone(), child.clone()))),
                     Link::Text(mut target) => {
                         if target.first() == Some(&b'/') {
                             at = self.jump_to_root()?;
@@ -222,7 +222,7 @@ impl Walker {
         if slash {
             self.must_be_dir(&at)?;
         }
-        Ok(Found::Place(at))
+        Ok(Found::Path(at))
     }
 
     /// Where a symbolic link leads, one of `links` followed so far.
@@ -250,7 +250,7 @@ impl Walker {
     }
 
     /// Goes from `at` as far as the directory cache leads; gives where the rest of the name starts, if any is left.
-    fn glide(
+    fn fast_walk(
         &self,
         at: &mut Path,
         text: (&[u8], usize),
@@ -259,11 +259,11 @@ impl Walker {
     ) -> Result<Option<usize>> {
         let r = shield::read();
         let root = Spot::of(&self.root);
-        let mut g = Glider { r: &r, root, cred: self.cred.as_deref(), links: *links, depth: 0 };
-        let (there, rest) = match g.glide(Spot::of(at), text, how) {
-            Glide::There(spot) => (spot, None),
-            Glide::Part(spot, rest) => (spot, Some(rest)),
-            Glide::Missing => return Err(Errno::ENOENT),
+        let mut g = FastWalker { r: &r, root, cred: self.cred.as_deref(), links: *links, depth: 0 };
+        let (there, rest) = match g.fast_walk(Spot::of(at), text, how) {
+            FastWalk::There(spot) => (spot, None),
+            FastWalk::Part(spot, rest) => (spot, Some(rest)),
+            FastWalk::Missing => return Err(Errno::ENOENT),
         };
         *links = g.links;
         let moved = (!there.is(Spot::of(at))).then(|| there.path());
@@ -311,7 +311,7 @@ impl Walker {
         }
         let d = at.dentry().child(name)?;
         if !d.has(MOUNTPOINT) {
-            self.looked.store(at.dentry().is_shared(), Ordering::Relaxed);
+            self.looked.store(at.dentry().lease().is_none(), Ordering::Relaxed);
             return Ok(Step::Into(d));
         }
         let mut p = Path::new(at.mount().clone(), d);

@@ -11,11 +11,10 @@ use doppel_algo::net::sockaddr::AF_UNIX;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::bytes_of;
 
-use super::consts::{self as c, DEFAULT_BUF, SO_PASSCRED};
+use super::consts::{self as c, DEFAULT_BUF, MsgFlags, SO_PASSCRED};
 use super::errqueue::{ErrorQueue, Problem, origin};
-use crate::core::sched::{Deadline, PollTable, WaitQueue, wait_until};
+use crate::core::sched::{Deadline, PollEvents, PollTable, WaitQueue, wait_until};
 use crate::core::time;
-use crate::objects::vfs::file::poll;
 use crate::{Errno, Result, kernel};
 
 /// Bookkeeping cost of one message, counted against the sender's buffer as Linux counts it.
@@ -124,7 +123,7 @@ impl Common {
     /// Queues an error or completion, and wakes who waits for such. When there are too many it is lost.
     pub fn report(&self, p: Problem) {
         self.errors.push(p);
-        self.wake_all(poll::POLLERR);
+        self.wake_all(PollEvents::ERR);
     }
 
     /// Options an accepted connection takes over from its listener.
@@ -226,7 +225,7 @@ impl Common {
     /// Records an error for SO_ERROR and the next operation, and wakes everybody.
     pub fn set_error(&self, e: Errno) {
         self.err.store(u32::from(e.0), Ordering::SeqCst);
-        self.wake_all(poll::POLLERR | poll::POLLIN | poll::POLLOUT);
+        self.wake_all(PollEvents::ERR | PollEvents::IN | PollEvents::OUT);
     }
 
     /// Takes the pending error.
@@ -251,9 +250,9 @@ impl Common {
     }
 
     /// A send with MSG_ZEROCOPY is done, by a copy: the memory is the program's again.
-    pub fn copied(&self, flags: u32) {
+    pub fn copied(&self, flags: MsgFlags) {
         const COPIED: u8 = 1;
-        if flags & c::MSG_ZEROCOPY == 0 || !self.on(c::SO_ZEROCOPY) {
+        if !flags.contains(MsgFlags::ZEROCOPY) || !self.on(c::SO_ZEROCOPY) {
             return;
         }
         let n = self.errors.next_copy();
@@ -271,17 +270,17 @@ impl Common {
     }
 
     /// Wakes readers and pollers.
-    pub fn wake_read(&self, events: u32) {
+    pub fn wake_read(&self, events: PollEvents) {
         self.rq.wake_all(events);
     }
 
     /// Wakes writers and pollers.
-    pub fn wake_write(&self, events: u32) {
+    pub fn wake_write(&self, events: PollEvents) {
         self.wq.wake_all(events);
     }
 
     /// Wakes everybody: state changed.
-    pub fn wake_all(&self, events: u32) {
+    pub fn wake_all(&self, events: PollEvents) {
         self.rq.wake_all(events);
         self.wq.wake_all(events);
     }
@@ -326,7 +325,7 @@ impl Common {
         let before = self.wmem.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).unwrap_or_default();
         let low = self.low_water();
         if before > low && before.saturating_sub(n) <= low {
-            self.wake_write(poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND);
+            self.wake_write(PollEvents::WRITABLE | PollEvents::WRBAND);
         }
     }
 

@@ -8,19 +8,35 @@ pub const SOCK_SEQPACKET: u32 = 5;
 pub const SOCK_PACKET: u32 = 10;
 pub const SOCK_MAX: u32 = 11;
 
-pub const MSG_OOB: u32 = 0x1;
-pub const MSG_PEEK: u32 = 0x2;
-pub const MSG_CTRUNC: u32 = 0x8;
-pub const MSG_TRUNC: u32 = 0x20;
-pub const MSG_DONTWAIT: u32 = 0x40;
-pub const MSG_MORE: u32 = 0x8000;
-pub const MSG_EOR: u32 = 0x80;
-pub const MSG_WAITALL: u32 = 0x100;
-pub const MSG_ERRQUEUE: u32 = 0x2000;
-pub const MSG_NOSIGNAL: u32 = 0x4000;
-pub const MSG_ZEROCOPY: u32 = 0x400_0000;
-pub const MSG_WAITFORONE: u32 = 0x10000;
-pub const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
+bitflags::bitflags! {
+    /// `MSG_` flags of the calls that send and receive; unknown ones are kept and overlooked.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct MsgFlags: u32 {
+        const OOB = 0x1;
+        const PEEK = 0x2;
+        const CTRUNC = 0x8;
+        const TRUNC = 0x20;
+        const DONTWAIT = 0x40;
+        const EOR = 0x80;
+        const WAITALL = 0x100;
+        const ERRQUEUE = 0x2000;
+        const NOSIGNAL = 0x4000;
+        const MORE = 0x8000;
+        const WAITFORONE = 0x10000;
+        const ZEROCOPY = 0x400_0000;
+        const CMSG_CLOEXEC = 0x4000_0000;
+        /// Of the kernel alone: the caller of a receive wants the source address.
+        const WANT_ADDR = 0x8000_0000;
+    }
+}
+
+impl MsgFlags {
+    /// `self` if `on`, else no flags.
+    #[must_use]
+    pub fn when(self, on: bool) -> Self {
+        if on { self } else { Self::empty() }
+    }
+}
 
 pub const SOL_IP: i32 = 0;
 pub const SOL_SOCKET: i32 = 1;
@@ -126,13 +142,15 @@ pub const SIOCSPGRP: u32 = 0x8902;
 pub const FIOGETOWN: u32 = 0x8903;
 pub const SIOCGPGRP: u32 = 0x8904;
 
-/// Kernel-internal: the caller of a receive wants the source address.
-pub const MSG_WANT_ADDR: u32 = 0x8000_0000;
+bitflags::bitflags! {
+    /// The sides of a connection that were shut down.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Shutdown: u8 {
+        const RECEIVE = 1;
+        const SEND = 2;
+    }
+}
 
-/// Shutdown of the receiving side, of the sending side.
-pub const RCV_SHUTDOWN: u8 = 1;
-/// See [`RCV_SHUTDOWN`].
-pub const SEND_SHUTDOWN: u8 = 2;
 /// Default buffer size of a socket (`net.core.wmem_default`).
 pub const DEFAULT_BUF: usize = 212_992;
 /// Most that SO_SNDBUF and SO_RCVBUF accept before doubling (`net.core.wmem_max`).

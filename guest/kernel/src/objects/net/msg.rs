@@ -9,7 +9,7 @@ use doppel_machine::pod_struct;
 use doppel_machine::user::{UserPtr, bytes_of};
 
 use super::Common;
-use super::consts as c;
+use super::consts::{self as c, MsgFlags};
 use super::socket::{Marks, Received, SendMsg};
 use super::unix::scm::{Fds, SCM_MAX_FD, Ucred};
 use crate::core::subject::Subject;
@@ -111,7 +111,12 @@ impl MsgHdr {
     }
 
     /// Decodes everything for a send by `p`.
-    pub fn for_send(&self, p: &dyn Subject, flags: u32, unix: bool) -> Result<(Input<'static>, SendMsg)> {
+    pub fn for_send(
+        &self,
+        p: &dyn Subject,
+        flags: MsgFlags,
+        unix: bool,
+    ) -> Result<(Input<'static>, SendMsg)> {
         let mut msg = SendMsg { addr: self.addr()?, flags, ..SendMsg::default() };
         if self.control != 0 && self.controllen != 0 {
             self.read_control(p, &mut msg, unix)?;
@@ -189,7 +194,7 @@ impl MsgHdr {
     }
 
     /// Stores what came with a received message. Updates the lengths and flags in `self`.
-    pub fn store(&mut self, r: &mut Received, flags: u32, common: &Common) -> Result<()> {
+    pub fn store(&mut self, r: &mut Received, flags: MsgFlags, common: &Common) -> Result<()> {
         if self.name != 0 {
             let mut b = [0; MAX];
             let len = r.addr.as_ref().map_or(0, |a| a.encode(&mut b));
@@ -209,13 +214,13 @@ impl MsgHdr {
             w.put(c::SOL_SOCKET, c::SCM_CREDENTIALS, bytes_of(&cred))?;
         }
         if let Some(fds) = r.fds.take() {
-            w.put_fds(&fds, flags & c::MSG_CMSG_CLOEXEC != 0)?;
+            w.put_fds(&fds, flags.contains(MsgFlags::CMSG_CLOEXEC))?;
         }
         if let Some(cred) = r.cred.filter(|_| common.on(c::SO_PASSPIDFD)) {
             w.put_process(cred.pid)?;
         }
         self.controllen = (room - w.left) as u64;
-        self.flags = w.flags | (flags & c::MSG_CMSG_CLOEXEC);
+        self.flags = (w.flags | (flags & MsgFlags::CMSG_CLOEXEC)).bits();
         Ok(())
     }
 }
@@ -223,7 +228,7 @@ impl MsgHdr {
 struct ControlWriter {
     at: UserPtr,
     left: usize,
-    flags: u32,
+    flags: MsgFlags,
 }
 
 impl ControlWriter {
@@ -241,12 +246,12 @@ impl ControlWriter {
 
     fn put(&mut self, level: i32, kind: i32, data: &[u8]) -> Result<()> {
         if self.left < CMSG_HDR {
-            self.flags |= c::MSG_CTRUNC;
+            self.flags |= MsgFlags::CTRUNC;
             return Ok(());
         }
         let mut len = CMSG_HDR + data.len();
         if len > self.left {
-            self.flags |= c::MSG_CTRUNC;
+            self.flags |= MsgFlags::CTRUNC;
             len = self.left;
         }
         self.header(len, level, kind)?;
@@ -258,7 +263,7 @@ impl ControlWriter {
     /// A descriptor of the sending process, or in its place why there is none.
     fn put_process(&mut self, pid: i32) -> Result<()> {
         if self.left < CMSG_HDR + 4 {
-            self.flags |= c::MSG_CTRUNC;
+            self.flags |= MsgFlags::CTRUNC;
             return Ok(());
         }
         let opened = (PEERS.get().descriptor)(pid);
@@ -282,7 +287,7 @@ impl ControlWriter {
             n += 1;
         }
         if n < fds.files().len() {
-            self.flags |= c::MSG_CTRUNC;
+            self.flags |= MsgFlags::CTRUNC;
         }
         if n > 0 {
             let len = CMSG_HDR + 4 * n;

@@ -1,7 +1,7 @@
 //! Receiving from the queue of errors (MSG_ERRQUEUE).
 
 use super::common::Common;
-use super::consts::{self as c, MSG_ERRQUEUE, MSG_TRUNC};
+use super::consts::{self as c, MsgFlags};
 use super::socket::Received;
 use crate::objects::vfs::Output;
 use crate::{Errno, Result};
@@ -9,7 +9,7 @@ use doppel_algo::net::sockaddr::AF_INET;
 
 impl Common {
     /// A receive with MSG_ERRQUEUE: the oldest of the queue; EAGAIN if there is none.
-    pub fn receive_error(&self, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+    pub fn receive_error(&self, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
         let (p, next) = self.errors.pop()?;
         if p.errno != 0 {
             // SO_ERROR is the next one's.
@@ -20,11 +20,11 @@ impl Common {
             return Err(Errno::EFAULT);
         }
         let what = if self.domain == AF_INET { (c::SOL_IP, IP_RECVERR) } else { (c::SOL_IPV6, IPV6_RECVERR) };
-        let mut r = Received { len: n, addr: p.to.clone(), flags: MSG_ERRQUEUE, ..Received::default() };
+        let mut r = Received { len: n, addr: p.to.clone(), flags: MsgFlags::ERRQUEUE, ..Received::default() };
         r.control.push((what.0, what.1, p.bytes(self.domain)));
         if n < p.payload.len() {
-            r.flags |= MSG_TRUNC;
-            if flags & MSG_TRUNC != 0 {
+            r.flags |= MsgFlags::TRUNC;
+            if flags.contains(MsgFlags::TRUNC) {
                 r.len = p.payload.len();
             }
         }

@@ -9,9 +9,9 @@ use doppel_algo::net::sockaddr::{AF_UNIX, Addr};
 use doppel_machine::user::UserPtr;
 
 use super::Common;
-use super::consts as c;
+use super::consts::{self as c, MsgFlags, Shutdown};
 use super::unix::scm::{Fds, Ucred, descriptor_closing};
-use crate::core::sched::PollTable;
+use crate::core::sched::{PollEvents, PollTable};
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::sigio::Owner;
 use crate::objects::vfs::{File, FileOps, FileType, Input, Output, Stat};
@@ -22,8 +22,8 @@ use crate::{Errno, Result};
 pub struct SendMsg {
     /// Destination, if one was given.
     pub addr: Option<Addr>,
-    /// MSG_* flags; MSG_DONTWAIT is set for non-blocking files too.
-    pub flags: u32,
+    /// Flags; DONTWAIT is set for non-blocking files too.
+    pub flags: MsgFlags,
     /// Descriptors (SCM_RIGHTS).
     pub fds: Option<Fds>,
     /// Credentials (SCM_CREDENTIALS), checked.
@@ -60,8 +60,8 @@ pub struct Received {
     pub len: usize,
     /// Source address, if there is one to tell.
     pub addr: Option<Addr>,
-    /// MSG_TRUNC and the like, for `msg_flags`.
-    pub flags: u32,
+    /// TRUNC and the like, for `msg_flags`.
+    pub flags: MsgFlags,
     /// Descriptors.
     pub fds: Option<Fds>,
     /// Sender's credentials.
@@ -106,13 +106,13 @@ pub trait SocketOps: Any + Send + Sync {
     fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize>;
 
     /// Receives.
-    fn recv(&self, out: &mut Output<'_>, flags: u32) -> Result<Received>;
+    fn recv(&self, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received>;
 
-    /// `shutdown(2)`: `how` is a mask of RCV_SHUTDOWN and SEND_SHUTDOWN.
-    fn shutdown(&self, how: u8) -> Result<()>;
+    /// `shutdown(2)`: `how` are the sides that are meant.
+    fn shutdown(&self, how: Shutdown) -> Result<()>;
 
     /// Events that hold; registers first if `table` is given.
-    fn poll(&self, table: Option<&mut PollTable>) -> u32;
+    fn poll(&self, table: Option<&mut PollTable>) -> PollEvents;
 
     /// A protocol's own option.
     fn get_option(&self, _level: i32, _name: i32) -> Result<Vec<u8>> {
@@ -176,7 +176,7 @@ impl Socket {
 
     /// Sends; on streams EPIPE comes with SIGPIPE unless the flags say otherwise.
     pub fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
-        let quiet = msg.flags & c::MSG_NOSIGNAL != 0;
+        let quiet = msg.flags.contains(MsgFlags::NOSIGNAL);
         let r = self.ops.send(input, msg);
         if r == Err(Errno::EPIPE) && !quiet && self.ops.common().kind == c::SOCK_STREAM {
             crate::core::subject::subject().raise(doppel_abi_linux::signal::sig::SIGPIPE);
@@ -186,8 +186,8 @@ impl Socket {
 }
 
 /// MSG_DONTWAIT if the file is non-blocking.
-pub fn wait_flag(file: &File) -> u32 {
-    if file.nonblocking() { c::MSG_DONTWAIT } else { 0 }
+pub fn wait_flag(file: &File) -> MsgFlags {
+    MsgFlags::DONTWAIT.when(file.nonblocking())
 }
 
 impl FileOps for Socket {
@@ -203,7 +203,7 @@ impl FileOps for Socket {
         self.send(input, SendMsg { flags: wait_flag(file), ..SendMsg::default() })
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         self.ops.poll(table)
     }
 

@@ -1,5 +1,6 @@
 //! Which pages of a file have memory, and where: extents of the page file and their present pages.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -7,6 +8,8 @@ use core::ops::Range;
 
 use doppel_machine::pagefile;
 
+use super::backing::Backing;
+use super::dirty::Dirty;
 use super::{PAGE, Quota, page_file, wipe};
 use crate::Result;
 
@@ -70,9 +73,23 @@ pub(super) struct Inner {
     pub mapped: bool,
     /// What bounds it besides the domain's memory.
     pub quota: Option<Arc<Quota>>,
+    /// Which pages were changed, if somebody asks.
+    pub dirty: Option<Box<Dirty>>,
+    /// Where pages are that are not present, if they are anywhere.
+    pub backing: Option<Box<Backing>>,
 }
 
 impl Inner {
+    /// Bytes `from..to` were changed.
+    #[inline]
+    pub fn changed(&mut self, from: u64, to: u64) {
+        if let Some(dirty) = &mut self.dirty
+            && from < to
+        {
+            dirty.pages.add(from / PAGE, to.div_ceil(PAGE));
+        }
+    }
+
     fn charge(&self, pages: u64) -> Result<()> {
         let Some(q) = &self.quota else { return page_file().charge(pages) };
         q.charge(pages)?;

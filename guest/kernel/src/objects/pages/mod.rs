@@ -7,8 +7,11 @@
 //! [`Quota`] bounds what the files of one tmpfs hold.
 //! Lock order: object → page file. User memory is copied under the object's lock, which makes writes atomic.
 
+mod backing;
+mod dirty;
 mod extents;
 mod object;
+mod pieces;
 
 use crate::core::part::Part;
 use crate::memory::commit::COMMIT;
@@ -21,6 +24,8 @@ use doppel_machine::{arena, boot, host, pagefile};
 use crate::memory::Commit;
 use crate::{Errno, Result};
 
+pub use backing::{EVICTABLE, Store};
+pub use dirty::Run;
 pub use object::Object;
 
 /// Bytes of a page.
@@ -32,16 +37,36 @@ const RESERVE: u64 = 8;
 /// Largest file.
 pub const MAX_SIZE: u64 = i64::MAX as u64 & !(PAGE - 1);
 
-/// Seals of memfds (`fcntl(2)`).
-#[allow(missing_docs)]
-pub mod seal {
-    pub const SEAL: u32 = 1;
-    pub const SHRINK: u32 = 2;
-    pub const GROW: u32 = 4;
-    pub const WRITE: u32 = 8;
-    pub const FUTURE_WRITE: u32 = 16;
-    pub const EXEC: u32 = 32;
-    pub const ALL: u32 = 63;
+bitflags::bitflags! {
+    /// Seals of memfds (`fcntl(2)`): what can no longer be done.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Seals: u32 {
+        /// Sealing.
+        const SEAL = 1;
+        /// Cutting.
+        const SHRINK = 2;
+        /// Growing.
+        const GROW = 4;
+        /// Writing in any way.
+        const WRITE = 8;
+        /// Writing, but through mappings that are there.
+        const FUTURE_WRITE = 16;
+        /// Changing whether it may be executed.
+        const EXEC = 32;
+    }
+}
+
+impl Seals {
+    /// Nothing is written through what is made from now on.
+    pub const NO_WRITE: Self = Self::WRITE.union(Self::FUTURE_WRITE);
+    /// The bytes stay as they are.
+    pub const CONTENT: Self = Self::NO_WRITE.union(Self::SHRINK).union(Self::GROW);
+
+    /// `self` if `on`, else none.
+    #[must_use]
+    pub fn when(self, on: bool) -> Self {
+        if on { self } else { Self::empty() }
+    }
 }
 
 /// The page file's allocator.
@@ -88,6 +113,11 @@ static PAGE_FILE: Once<&'static PageFile> = Once::new();
 
 /// Where the first process of a clone finds it.
 pub static KEPT: Part<Once<&'static PageFile>> = Part::new();
+
+/// Gives up so many bytes of pages that can be had again; false if there are none. Waits for nobody.
+pub fn reclaim(bytes: u64) -> bool {
+    EVICTABLE.make_room(bytes)
+}
 
 /// Makes the allocator; once, at boot, before the first fork.
 pub fn init() {

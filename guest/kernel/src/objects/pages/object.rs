@@ -8,8 +8,9 @@ use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use doppel_machine::pagefile;
 use doppel_machine::sync::{RwSpin, WriteGuard};
 
+use super::backing::Missing;
 use super::extents::Inner;
-use super::{MAX_SIZE, PAGE, Quota, seal, wipe};
+use super::{MAX_SIZE, PAGE, Quota, Seals, wipe};
 use crate::memory::PageObject;
 use crate::objects::vfs::io::{Input, Output, Piece};
 use crate::{Errno, Result, kernel};
@@ -20,10 +21,12 @@ const SPARSE_PART: u64 = 4;
 /// The pages of one file or shared memory object.
 pub struct Object {
     id: u64,
-    inner: RwSpin<Inner>,
+    pub(super) inner: RwSpin<Inner>,
     seals: AtomicU32,
     /// Writable shared mappings (F_SEAL_WRITE is EBUSY while there are any).
-    writable_maps: AtomicI64,
+    pub(super) writable_maps: AtomicI64,
+    /// There were some since somebody asked what was changed.
+    pub(super) map_written: AtomicBool,
     /// Whether it was ever mapped.
     was_mapped: AtomicBool,
     /// Size and pages in use as the last change left them: `stat` asks without the lock, which a long write holds.
@@ -32,7 +35,7 @@ pub struct Object {
 }
 
 /// The pages locked for a change; what `stat` shows follows when it is dropped.
-struct Change<'a> {
+pub(super) struct Change<'a> {
     object: &'a Object,
     inner: WriteGuard<'a, Inner>,
 }
@@ -53,7 +56,7 @@ impl DerefMut for Change<'_> {
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         self.object.size.store(self.inner.size, Ordering::Release);
-        self.object.pages.store(self.inner.pages, Ordering::Release);
+        self.object.pages.store(self.inner.all_pages(), Ordering::Release);
     }
 }
 
@@ -71,14 +74,20 @@ impl Object {
             inner: RwSpin::new(Inner { size, quota, ..Inner::default() }),
             size: AtomicU64::new(size),
             pages: AtomicU64::new(0),
-            seals: AtomicU32::new(seal::SEAL),
+            seals: AtomicU32::new(Seals::SEAL.bits()),
             writable_maps: AtomicI64::new(0),
+            map_written: AtomicBool::new(false),
             was_mapped: AtomicBool::new(false),
         })
     }
 
-    fn change(&self) -> Change<'_> {
+    pub(super) fn change(&self) -> Change<'_> {
         Change { object: self, inner: self.inner.write() }
+    }
+
+    /// Locks it for a change if nobody has it locked.
+    pub(super) fn try_change(&self) -> Option<Change<'_>> {
+        Some(Change { object: self, inner: self.inner.try_write()? })
     }
 
     /// An object holding a copy of `len` bytes of the root image (copy-up).
@@ -116,17 +125,40 @@ impl Object {
 
     /// Reads from `offset` up to the end of the object.
     pub fn read(&self, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+        let end = offset.saturating_add(out.remaining() as u64);
+        let mut at = offset;
+        loop {
+            let missing = self.read_present(out, &mut at, end)?;
+            let Some(missing) = missing else { return Ok((at - offset) as usize) };
+            // Pages are stored whole; what is behind the end is no part of the file.
+            let left = end.min(self.len()).saturating_sub(at);
+            if left == 0 {
+                return Ok((at - offset) as usize);
+            }
+            match self.bring_or(missing, at, |bytes| out.write(&bytes[..bytes.len().min(left as usize)])) {
+                Ok(n) => at += n,
+                Err(_) if at > offset => return Ok((at - offset) as usize),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Reads from `at` on, at most up to `end`, and moves `at`; stops at pages that are not present.
+    #[inline]
+    fn read_present(&self, out: &mut Output<'_>, at: &mut u64, end: u64) -> Result<Option<Missing>> {
         let g = self.inner.read();
-        let Some(left) = g.size.checked_sub(offset).filter(|l| *l > 0) else { return Ok(0) };
-        let total = (out.remaining() as u64).min(left);
-        let (mut at, end) = (offset, offset + total);
-        while at < end {
-            let (place, pages) = g.run(at / PAGE, end.div_ceil(PAGE));
-            let n = ((at / PAGE + pages) * PAGE).min(end) - at;
+        let mut end = end.min(g.size);
+        let missing = if *at < end { g.missing(*at / PAGE, end.div_ceil(PAGE)) } else { None };
+        if let Some(missing) = &missing {
+            end = end.min(missing.first_byte());
+        }
+        while *at < end {
+            let (place, pages) = g.run(*at / PAGE, end.div_ceil(PAGE));
+            let n = ((*at / PAGE + pages) * PAGE).min(end) - *at;
             let got = match place {
                 None => out.zero(n as usize)?,
                 Some(p) => {
-                    let from = p * PAGE + at % PAGE;
+                    let from = p * PAGE + *at % PAGE;
                     out.pieces(n as usize, |done, piece| match piece {
                         Piece::User(to, len) => {
                             pagefile::copy_to_user(from + done as u64, to, len).unwrap_or(0)
@@ -138,12 +170,12 @@ impl Object {
                     })?
                 }
             };
-            at += got as u64;
+            *at += got as u64;
             if (got as u64) < n {
-                break;
+                return Ok(None);
             }
         }
-        Ok((at - offset) as usize)
+        Ok(missing)
     }
 
     /// Writes at `offset`, or at the end if `append`; returns the count and the position behind it.
@@ -155,14 +187,17 @@ impl Object {
         append: bool,
         limit: u64,
     ) -> Result<(usize, u64)> {
-        let mut g = self.change();
-        let offset = if append { g.size } else { offset };
+        let want = input.remaining() as u64;
+        let from = |g: &Inner| if append { g.size } else { offset };
+        let mut g = self.change_with(|g| {
+            g.missing(from(g) / PAGE, from(g).saturating_add(want).min(MAX_SIZE).div_ceil(PAGE))
+        })?;
+        let offset = from(&g);
         let seals = self.seals();
-        if seals & (seal::WRITE | seal::FUTURE_WRITE) != 0 {
+        if seals.intersects(Seals::NO_WRITE) {
             return Err(Errno::EPERM);
         }
         let limit = limit.min(MAX_SIZE);
-        let want = input.remaining() as u64;
         if want == 0 {
             return Ok((0, offset));
         }
@@ -170,7 +205,7 @@ impl Object {
             return Err(Errno::EFBIG);
         }
         let mut end = offset.saturating_add(want).min(limit);
-        if seals & seal::GROW != 0 && end > g.size {
+        if seals.contains(Seals::GROW) && end > g.size {
             end = g.size.max(offset);
             if end == offset {
                 return Err(Errno::EPERM);
@@ -197,6 +232,7 @@ impl Object {
             }
         }
         g.size = g.size.max(at);
+        g.changed(offset, at);
         if at == offset {
             r?;
         }
@@ -208,9 +244,14 @@ impl Object {
         if len > MAX_SIZE {
             return Err(Errno::EFBIG);
         }
-        let mut g = self.change();
+        // The last page stays in part.
+        let mut g = self.change_with(|g| match len % PAGE {
+            0 => None,
+            _ if len >= g.size => None,
+            _ => g.missing(len / PAGE, len / PAGE + 1),
+        })?;
         let seals = self.seals();
-        if (len < g.size && seals & seal::SHRINK != 0) || (len > g.size && seals & seal::GROW != 0) {
+        if (len < g.size && seals.contains(Seals::SHRINK)) || (len > g.size && seals.contains(Seals::GROW)) {
             return Err(Errno::EPERM);
         }
         if len < g.size {
@@ -220,6 +261,9 @@ impl Object {
             let end = g.extents.iter().next_back().map_or(0, |(s, e)| s + e.pages());
             g.clear(first, end.max(first));
             g.drop_extents(first);
+            let old = g.size;
+            g.changed(len, old);
+            g.cut_stored(first, u64::MAX);
         }
         let shrunk = len < g.size && g.mapped;
         g.size = len;
@@ -232,14 +276,20 @@ impl Object {
 
     /// Makes `offset..offset+len` read as zeros and frees its whole pages; the size stays.
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
-        let mut g = self.change();
-        if self.seals() & (seal::WRITE | seal::FUTURE_WRITE) != 0 {
+        let edge = |g: &Inner, byte: u64| match byte % PAGE {
+            0 => None,
+            _ => g.missing(byte / PAGE, byte / PAGE + 1),
+        };
+        let behind = offset.saturating_add(len);
+        let mut g = self.change_with(|g| edge(g, offset).or_else(|| edge(g, behind.min(g.size))))?;
+        if self.seals().intersects(Seals::NO_WRITE) {
             return Err(Errno::EPERM);
         }
         let end = offset.saturating_add(len).min(g.size);
         if offset >= end {
             return Ok(());
         }
+        g.changed(offset, end);
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
         if first > last {
             g.zero_part(offset, end);
@@ -250,14 +300,15 @@ impl Object {
         // The last page of the file may go whole: behind the end are only zeros.
         let last = if end == g.size { end.div_ceil(PAGE) } else { last };
         g.clear(first, last.max(first));
+        g.cut_stored(first, last.max(first));
         Ok(())
     }
 
     /// Gives `offset..offset+len` memory (fallocate); grows the size unless `keep_size`.
     pub fn reserve(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let end = offset.checked_add(len).filter(|e| *e <= MAX_SIZE).ok_or(Errno::EFBIG)?;
-        let mut g = self.change();
-        if !keep_size && end > g.size && self.seals() & seal::GROW != 0 {
+        let mut g = self.change_with(|g| g.missing(offset / PAGE, end.div_ceil(PAGE)))?;
+        if !keep_size && end > g.size && self.seals().contains(Seals::GROW) {
             return Err(Errno::EPERM);
         }
         if end.div_ceil(PAGE) - offset / PAGE > g.room().saturating_add(g.pages) {
@@ -280,7 +331,8 @@ impl Object {
         let mut page = offset / PAGE;
         while page < end {
             let (at, n) = g.run(page, end);
-            if at.is_some() == data {
+            let (here, n) = if at.is_some() { (true, n) } else { g.is_stored(page, n) };
+            if here == data {
                 return Ok((page * PAGE).max(offset));
             }
             page += n;
@@ -289,8 +341,8 @@ impl Object {
     }
 
     /// Seals in force.
-    pub fn seals(&self) -> u32 {
-        self.seals.load(Ordering::Relaxed)
+    pub fn seals(&self) -> Seals {
+        Seals::from_bits_retain(self.seals.load(Ordering::Relaxed))
     }
 
     /// Allows sealing (memfd_create with MFD_ALLOW_SEALING).
@@ -299,21 +351,18 @@ impl Object {
     }
 
     /// F_ADD_SEALS.
-    pub fn add_seals(&self, add: u32) -> Result<()> {
-        if add & !seal::ALL != 0 {
-            return Err(Errno::EINVAL);
-        }
+    pub fn add_seals(&self, add: Seals) -> Result<()> {
         let g = self.change();
-        if self.seals() & seal::SEAL != 0 {
+        if self.seals().contains(Seals::SEAL) {
             return Err(Errno::EPERM);
         }
-        if add & seal::WRITE != 0
-            && self.seals() & seal::WRITE == 0
+        if add.contains(Seals::WRITE)
+            && !self.seals().contains(Seals::WRITE)
             && self.writable_maps.load(Ordering::Acquire) > 0
         {
             return Err(Errno::EBUSY);
         }
-        self.seals.fetch_or(add, Ordering::Relaxed);
+        self.seals.fetch_or(add.bits(), Ordering::Relaxed);
         drop(g);
         Ok(())
     }
@@ -321,8 +370,11 @@ impl Object {
     /// Counts a writable shared mapping (`delta` 1, or -1 when it goes). EPERM if the seals forbid it.
     pub fn writable_map(&self, delta: i64) -> Result<()> {
         let g = self.change();
-        if delta > 0 && self.seals() & (seal::WRITE | seal::FUTURE_WRITE) != 0 {
+        if delta > 0 && self.seals().intersects(Seals::NO_WRITE) {
             return Err(Errno::EPERM);
+        }
+        if delta > 0 {
+            self.map_written.store(true, Ordering::Release);
         }
         self.writable_maps.fetch_add(delta, Ordering::AcqRel);
         drop(g);
@@ -344,7 +396,7 @@ impl PageObject for Object {
         let (first, end) = (offset / PAGE, offset.checked_add(len).ok_or(Errno::EINVAL)?.div_ceil(PAGE));
         let mut pieces: Vec<(u64, u64)> = Vec::new();
         {
-            let mut g = self.change();
+            let mut g = self.change_with(|g| g.missing(first, end)).map_err(|_| Errno::ENOMEM)?;
             if end - first > g.room().saturating_add(g.pages) {
                 return Err(Errno::ENOMEM);
             }
@@ -373,7 +425,8 @@ impl PageObject for Object {
         let (first, end) = (offset / PAGE, offset.checked_add(len).ok_or(Errno::EINVAL)?.div_ceil(PAGE));
         let mut pieces: Vec<(Option<u64>, u64)> = Vec::new();
         {
-            let g = self.inner.read();
+            // What is mapped is present, and stays.
+            let g = self.change_with(|g| g.missing(first, end.min(g.size.div_ceil(PAGE)).max(first)))?;
             let mut page = first;
             while page < end {
                 let (at, n) = g.run(page, end);

@@ -14,7 +14,10 @@ use core::any::Any;
 
 use doppel_erofs as erofs;
 
+use doppel_layer::Record;
+
 use super::broken;
+use super::layer::unwritten;
 use super::node::{Body, Node};
 use crate::objects::vfs::file::DirSink;
 use crate::objects::vfs::flags::RenameFlags;
@@ -105,9 +108,12 @@ impl Node {
                 dir.order.remove(cookie);
             }
             dir.order.insert(cookie, (name.into(), node.clone()));
+            self.note_name(&Record::Entry { dir: self.ino(), name, ino: node.ino(), cookie });
             old
         };
         drop(old);
+        node.changing()?;
+        node.changed(unwritten::FILE);
         if let Body::Dir(d) = &node.body {
             node.changing()?;
             d.write().parent_ino = self.ino();
@@ -133,10 +139,39 @@ impl Node {
             if let Some(Entry::Node { cookie, .. }) = &old {
                 dir.order.remove(cookie);
             }
+            let number = self.ino();
+            self.note_name(&match hidden {
+                true => Record::Whiteout { dir: number, name },
+                false => Record::Absent { dir: number, name },
+            });
             old
         };
         drop(old);
         self.modified();
+        Ok(())
+    }
+
+    /// Notes a change of a name for the layer.
+    fn note_name(&self, record: &Record<'_>) {
+        if let Some(layer) = self.layer() {
+            layer.note_name(&self.fs, record);
+        }
+    }
+
+    /// A name as a layer has kept it; none: the image's is hidden.
+    pub(super) fn restore_name(&self, name: &[u8], what: Option<(Arc<Node>, u64)>) -> Result<()> {
+        let mut dir = self.dir()?.write();
+        let Some((node, cookie)) = what else {
+            dir.entries.insert(name.into(), Entry::Whiteout);
+            return Ok(());
+        };
+        dir.last_cookie = dir.last_cookie.max(cookie);
+        dir.order.insert(cookie, (name.into(), node.clone()));
+        dir.entries.insert(name.into(), Entry::Node { node: node.clone(), cookie });
+        drop(dir);
+        if let Body::Dir(below) = &node.body {
+            below.write().parent_ino = self.ino();
+        }
         Ok(())
     }
 
@@ -279,6 +314,7 @@ impl Node {
         }
         node.changing()?;
         node.meta.lock().ctime = super::now();
+        node.changed(unwritten::FILE);
         Ok(())
     }
 
@@ -330,7 +366,7 @@ impl Node {
 }
 
 /// The kind a directory entry of the image claims.
-fn kind_of(file_type: u8) -> FileType {
+pub fn kind_of(file_type: u8) -> FileType {
     match file_type {
         2 => FileType::Directory,
         3 => FileType::CharDevice,

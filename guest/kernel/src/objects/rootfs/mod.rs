@@ -9,6 +9,7 @@
 
 mod dir;
 mod handled;
+mod layer;
 mod node;
 mod regular;
 mod xattr;
@@ -19,8 +20,16 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_erofs::Erofs;
 use doppel_machine::boot;
-use doppel_machine::sync::SpinLock;
+use doppel_machine::sync::{Once, SpinLock};
 
+pub use dir::kind_of;
+pub use layer::{
+    DISK_TYPE, DISKS, DiskOptions, allow_writes, close_disks, mount_disk, settle, sync_disks,
+    sync_mapped_disks, unmounted,
+};
+pub use layer::{Going, begin_above as begin_above_layer, go_on as layer_goes_on};
+pub use layer::{close as close_layer, open as open_layer, sync as sync_layer, sync_mapped};
+pub use layer::{pause as pause_layer, ready_to_freeze, share as share_layer, write_still as write_layer};
 pub use node::{Node, makedev};
 
 use super::pages::{PAGE, Quota, page_file};
@@ -48,6 +57,8 @@ pub struct Fs {
     inodes: AtomicU64,
     inode_limit: u64,
     mounted: Time,
+    /// Where its changes are kept, if they are.
+    layer: Once<layer::Layer>,
 }
 
 /// Inodes shown for a file system that bounds them only by memory.
@@ -72,6 +83,7 @@ pub(crate) fn from_image() -> Arc<Node> {
         inodes: AtomicU64::new(0),
         inode_limit: INODES,
         mounted: now(),
+        layer: Once::new(),
     });
     match fs.image_node(erofs.root_nid()) {
         Ok(n) => n,
@@ -112,8 +124,27 @@ pub fn tmpfs(o: TmpfsOptions) -> Arc<Node> {
         inodes: AtomicU64::new(0),
         inode_limit: if o.inodes == 0 { u64::MAX } else { o.inodes },
         mounted: now(),
+        layer: Once::new(),
     });
     Node::make(&fs, FileType::Directory as u32 | o.mode, o.uid, o.gid, 0, None)
+}
+
+impl Fs {
+    /// One on a device, that is empty.
+    fn on_device((major, minor): (u32, u32)) -> Arc<Self> {
+        Arc::new(Self {
+            dev: makedev(major, minor),
+            image: None,
+            next_ino: AtomicU64::new(1),
+            nodes: SpinLock::default(),
+            handled: handled::Handled::default(),
+            quota: None,
+            inodes: AtomicU64::new(0),
+            inode_limit: u64::MAX,
+            mounted: now(),
+            layer: Once::new(),
+        })
+    }
 }
 
 /// Wall clock time.
@@ -129,6 +160,11 @@ fn broken(_: doppel_erofs::Error) -> Errno {
 impl Fs {
     fn image(&self) -> Result<&Erofs<'static>> {
         self.image.as_ref().ok_or(Errno::EIO)
+    }
+
+    #[inline]
+    fn layer(&self) -> Option<&layer::Layer> {
+        self.layer.get().filter(|layer| !layer.is_detached())
     }
 
     /// ENOSPC when there may be no more inodes.
@@ -191,21 +227,33 @@ impl Fs {
     }
 
     fn statfs(&self) -> StatFs {
+        const DISK_MAGIC: u64 = 0x6470_6673;
         const TMPFS_MAGIC: u64 = 0x0102_1994;
         const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
         let left = |(used, limit): (u64, u64)| limit.saturating_sub(used);
         let all = page_file().usage();
         let own = self.quota.as_ref().map(|q| q.usage());
-        let total = own.map_or(all.1, |o| o.1);
-        let free = own.map_or(u64::MAX, left).min(left(all));
+        let kept = self.layer().and_then(layer::Layer::room).map(|(used, limit)| (used / PAGE, limit / PAGE));
+        let total = kept.or(own).map_or(all.1, |o| o.1);
+        let free = match kept {
+            Some(kept) => left(kept),
+            None => own.map_or(u64::MAX, left).min(left(all)),
+        };
         let files = if self.inode_limit == u64::MAX { 0 } else { self.inode_limit };
+        let files_free = files.saturating_sub(self.inodes.load(Ordering::Relaxed));
+        let bounded = self.layer().and_then(layer::Layer::files);
+        let (files, files_free) = bounded.unwrap_or((files, files_free));
         StatFs {
-            magic: if self.image.is_some() { OVERLAYFS_MAGIC } else { TMPFS_MAGIC },
+            magic: match (&self.image, bounded) {
+                (Some(_), _) => OVERLAYFS_MAGIC,
+                (None, Some(_)) => DISK_MAGIC,
+                (None, None) => TMPFS_MAGIC,
+            },
             block_size: PAGE,
             blocks: total,
             free,
             files,
-            files_free: files.saturating_sub(self.inodes.load(Ordering::Relaxed)),
+            files_free,
             dev: self.dev,
         }
     }

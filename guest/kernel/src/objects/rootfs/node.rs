@@ -4,16 +4,17 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use doppel_erofs as erofs;
-use doppel_machine::sync::{RwSpin, SpinLock};
+use doppel_machine::sync::{ReadGuard, RwSpin, SpinLock};
 
 use super::dir::Dir;
+use super::layer::unwritten;
 use super::regular::Content;
 use super::{Fs, broken, now};
 use crate::objects::lookup::perm::Perm;
-use crate::objects::pages::{PAGE, seal};
+use crate::objects::pages::{Object, PAGE, Seals, Store};
 use crate::objects::vfs::file::FileOps;
 use crate::objects::vfs::flags::{OpenFlags, RenameFlags, SetXattr};
 use crate::objects::vfs::inode::{Attachments, FileType, Inode, SetAttr, Stat, StatFs, Time};
@@ -32,6 +33,14 @@ pub(super) struct Meta {
     pub btime: Time,
     /// An O_TMPFILE that may still be given a name.
     pub linkable: bool,
+}
+
+impl Meta {
+    /// As a layer has kept it.
+    fn restored(a: &doppel_layer::Attributes) -> Self {
+        let doppel_layer::Attributes { mode, uid, gid, nlink, atime, mtime, ctime, btime, .. } = *a;
+        Self { mode, uid, gid, nlink, atime, mtime, ctime, btime, linkable: false }
+    }
 }
 
 pub(super) enum Body {
@@ -56,6 +65,8 @@ pub struct Node {
     /// Its inode in the image, if it came from there.
     pub(super) lower: Option<erofs::Inode>,
     kept: AtomicBool,
+    /// What of it has to be written to the layer.
+    pub(super) unwritten: AtomicU8,
     pub(super) meta: SpinLock<Meta>,
     pub(super) body: Body,
     /// `None` while they are the image's.
@@ -100,18 +111,27 @@ impl Node {
 
     /// The node of an inode of the image.
     pub(super) fn from_image(fs: &Arc<Fs>, i: erofs::Inode) -> Result<Arc<Self>> {
+        let (kind, meta) = Self::image_meta(fs, &i)?;
+        let body = Self::image_body(fs, &i, kind)?;
+        Ok(Self::assemble(fs, i.nid, kind, Some(i), false, meta, body, None))
+    }
+
+    fn image_body(fs: &Arc<Fs>, i: &erofs::Inode, kind: FileType) -> Result<Body> {
         let image = fs.image()?;
-        let mode = u32::from(i.mode);
-        let kind = FileType::from_mode(mode).ok_or(Errno::EIO)?;
-        let body = match kind {
-            FileType::Regular => Body::Regular(Content::in_image(image.data_range(&i).map_err(broken)?)),
-            FileType::Directory => Body::Dir(Box::new(RwSpin::new(Dir::over(i)))),
-            FileType::Symlink => Body::Symlink(image.symlink(&i).map_err(broken)?.into()),
+        Ok(match kind {
+            FileType::Regular => Body::Regular(Content::in_image(image.data_range(i).map_err(broken)?)),
+            FileType::Directory => Body::Dir(Box::new(RwSpin::new(Dir::over(*i)))),
+            FileType::Symlink => Body::Symlink(image.symlink(i).map_err(broken)?.into()),
             _ => {
                 let (major, minor) = i.device();
                 Body::Special { rdev: makedev(major, minor) }
             }
-        };
+        })
+    }
+
+    fn image_meta(fs: &Arc<Fs>, i: &erofs::Inode) -> Result<(FileType, Meta)> {
+        let mode = u32::from(i.mode);
+        let kind = FileType::from_mode(mode).ok_or(Errno::EIO)?;
         let t = i.mtime_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(i.mtime_nsec));
         let meta = Meta {
             mode,
@@ -124,7 +144,48 @@ impl Node {
             btime: t,
             linkable: false,
         };
-        Ok(Self::assemble(fs, i.nid, kind, Some(i), false, meta, body, None))
+        Ok((kind, meta))
+    }
+
+    /// A file that a layer has kept; none if that says too little of it.
+    pub(super) fn restored(
+        fs: &Arc<Fs>,
+        ino: u64,
+        lower: Option<erofs::Inode>,
+        file: &doppel_layer::File,
+        store: &Arc<dyn Store>,
+    ) -> Option<Arc<Self>> {
+        let meta = match (&file.attributes, &lower) {
+            (Some(a), _) => Meta::restored(a),
+            (None, Some(i)) => Self::image_meta(fs, i).ok()?.1,
+            (None, None) => return None,
+        };
+        let kind = FileType::from_mode(meta.mode)?;
+        let body = match (kind, &file.content, &lower) {
+            (FileType::Regular, Some(c), _) => {
+                Body::Regular(Content::stored(Object::stored(c.size, store.clone(), c.blocks.clone())))
+            }
+            (_, _, Some(i)) => Self::image_body(fs, i, kind).ok()?,
+            (FileType::Regular, None, None) => Body::Regular(Content::new(None)),
+            (FileType::Directory, ..) => Body::Dir(Box::default()),
+            (FileType::Symlink, ..) => Body::Symlink(file.target.clone()?.into()),
+            _ => Body::Special { rdev: file.attributes?.rdev },
+        };
+        if lower.is_none() {
+            fs.inodes.fetch_add(1, Ordering::Relaxed);
+        }
+        let xattrs = file.xattrs.clone().or_else(|| lower.is_none().then(Xattrs::default));
+        Some(Self::assemble(fs, ino, kind, lower, true, meta, body, xattrs))
+    }
+
+    /// What a layer has kept of an image's directory.
+    pub(super) fn restore_attributes(&self, file: &doppel_layer::File) {
+        if let Some(a) = &file.attributes {
+            *self.meta.lock() = Meta::restored(a);
+        }
+        if let Some(xattrs) = &file.xattrs {
+            *self.xattrs.lock() = Some(xattrs.clone());
+        }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -145,6 +206,7 @@ impl Node {
             kind,
             lower,
             kept: AtomicBool::new(kept),
+            unwritten: AtomicU8::new(0),
             meta: SpinLock::new(meta),
             body,
             xattrs: SpinLock::new(xattrs),
@@ -176,10 +238,14 @@ impl Node {
     /// Marks data as changed now; returns the mode.
     pub(super) fn modified(&self) -> u32 {
         let t = now();
-        let mut m = self.meta.lock();
-        m.mtime = t;
-        m.ctime = t;
-        m.mode
+        let mode = {
+            let mut m = self.meta.lock();
+            m.mtime = t;
+            m.ctime = t;
+            m.mode
+        };
+        self.changed(unwritten::FILE);
+        mode
     }
 
     /// Changes the link count by `by`; a node without names is no longer kept.
@@ -191,6 +257,7 @@ impl Node {
             m.ctime = now();
             m.nlink
         };
+        self.changed(unwritten::FILE);
         if left == 0 {
             self.lose_last_name();
         }
@@ -201,9 +268,23 @@ impl Node {
     pub(super) fn lose_last_name(&self) {
         self.meta.lock().nlink = 0;
         self.fs.handled.unnamed(self.ino);
+        if let Some(layer) = self.layer() {
+            layer.note_gone(self.ino);
+        }
         if let Some(i) = &self.lower {
             self.fs.let_go(i.nid);
         }
+    }
+
+    /// Held over a change of names, so that a transaction has it whole or not at all.
+    fn changes(&self) -> Option<ReadGuard<'_, ()>> {
+        self.layer().map(|layer| layer.changes())
+    }
+
+    /// What is about to be said of a name or an attribute finds room in the layer, if it has a limit.
+    #[inline]
+    fn make_name_room(&self, text: usize) -> Result<()> {
+        self.layer().map_or(Ok(()), |layer| layer.make_name_room(&self.fs, text))
     }
 
     /// The content of a regular file.
@@ -223,8 +304,8 @@ impl Node {
         }
     }
 
-    /// Size and 512-byte blocks.
-    fn extent(&self) -> (u64, u64) {
+    /// Size and 512-byte blocks; asks nobody.
+    pub(super) fn extent(&self) -> (u64, u64) {
         let size = self.lower.map_or(0, |i| i.size);
         match &self.body {
             Body::Regular(c) => match c.pages() {
@@ -310,7 +391,7 @@ impl Inode for Node {
         self.changing()?;
         if let Some(mode) = a.mode
             && (mode ^ self.meta.lock().mode) & 0o111 != 0
-            && self.object_if_written().is_some_and(|o| o.seals() & seal::EXEC != 0)
+            && self.object_if_written().is_some_and(|o| o.seals().contains(Seals::EXEC))
         {
             return Err(Errno::EPERM);
         }
@@ -328,6 +409,8 @@ impl Inode for Node {
         m.atime = a.atime.unwrap_or(m.atime);
         m.mtime = a.mtime.unwrap_or(if a.size.is_some() { t } else { m.mtime });
         m.ctime = t;
+        drop(m);
+        self.changed(unwritten::FILE);
         Ok(())
     }
 
@@ -337,25 +420,33 @@ impl Inode for Node {
 
     fn create(&self, name: &[u8], mode: u32, uid: u32, gid: u32, rdev: u64) -> Result<Arc<dyn Inode>> {
         self.fs.room_for_inode()?;
+        self.make_name_room(name.len())?;
+        let _changes = self.changes();
         Ok(self.add(name, Node::make(&self.fs, mode, uid, gid, rdev, None))?)
     }
 
     fn symlink(&self, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Arc<dyn Inode>> {
         self.fs.room_for_inode()?;
+        self.make_name_room(name.len() + target.len())?;
+        let _changes = self.changes();
         let mode = FileType::Symlink as u32 | 0o777;
         Ok(self.add(name, Node::make(&self.fs, mode, uid, gid, 0, Some(target)))?)
     }
 
     fn link(&self, name: &[u8], inode: &Arc<dyn Inode>) -> Result<()> {
         let node = self.same_fs(inode)?;
+        self.make_name_room(name.len())?;
+        let _changes = self.changes();
         self.link_node(name, &node)
     }
 
     fn unlink(&self, name: &[u8], _unused: bool) -> Result<()> {
+        let _changes = self.changes();
         self.remove(name, false)
     }
 
     fn rmdir(&self, name: &[u8], _unused: bool) -> Result<()> {
+        let _changes = self.changes();
         self.remove(name, true)
     }
 
@@ -368,6 +459,8 @@ impl Inode for Node {
         _unused: bool,
     ) -> Result<()> {
         let new_dir = self.same_fs(new_dir)?;
+        self.make_name_room(new_name.len())?;
+        let _changes = self.changes();
         self.rename_to(name, &new_dir, new_name, flags)
     }
 
@@ -412,6 +505,7 @@ impl Inode for Node {
     }
 
     fn setxattr(&self, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+        self.make_name_room(name.len() + value.len())?;
         self.xattr_set(name, value, how)
     }
 

@@ -1,12 +1,13 @@
 //! Data of regular files, and what open files and directories of a [`Node`] do.
 
 use crate::core::subject::subject;
-use crate::objects::vfs::flags::{MountFlags, OpenFlags};
+use crate::objects::vfs::flags::{FallocateFlags, MountFlags, OpenFlags};
 use alloc::sync::Arc;
 
 use doppel_machine::sync::{Once, SpinLock};
 
 use super::broken;
+use super::layer::unwritten;
 use super::node::{Body, Node};
 use crate::memory::MapSource;
 use crate::objects::lookup::path::Path;
@@ -17,11 +18,20 @@ use crate::objects::vfs::inode::{FileType, Inode, Stat};
 use crate::objects::vfs::io::{Input, Output};
 use crate::{Errno, Result};
 
+/// Where a regular file's bytes come from.
+#[derive(Default)]
+enum Origin {
+    /// Nowhere, or they are scattered in the image.
+    #[default]
+    Other,
+    /// They are one mappable range of the image: its offset and length.
+    Image(u64, u64),
+}
+
 /// Where a regular file's bytes are.
 #[derive(Default)]
 pub(super) struct Content {
-    /// Where in the image, if it is one mappable range.
-    image: Option<(u64, u64)>,
+    origin: Origin,
     /// In the page file, from the first change on; for ever then.
     pages: Once<Arc<Object>>,
     /// Held while the pages are made.
@@ -39,7 +49,20 @@ impl Content {
 
     /// Content in the image; where, if it is one mappable range.
     pub fn in_image(image: Option<(u64, u64)>) -> Self {
-        Self { image, ..Self::default() }
+        Self { origin: image.map_or(Origin::Other, |(at, len)| Origin::Image(at, len)), ..Self::default() }
+    }
+
+    /// Content that is somewhere else, and is brought in when it is needed.
+    pub fn stored(object: Arc<Object>) -> Self {
+        let c = Self::default();
+        let first = c.pages.set(object);
+        debug_assert!(first.is_ok());
+        c
+    }
+
+    /// Where it is in the image, if it is one mappable range.
+    fn in_one_range(&self) -> Option<(u64, u64)> {
+        if let Origin::Image(at, len) = self.origin { Some((at, len)) } else { None }
     }
 
     /// The page object, if there is one.
@@ -67,7 +90,7 @@ impl Node {
         if let Some(o) = content.pages() {
             return Ok(o);
         }
-        let object = match content.image {
+        let object = match content.in_one_range() {
             Some((offset, len)) => Object::from_image(offset, keep.min(len))?,
             None => self.gather(keep)?,
         };
@@ -84,6 +107,14 @@ impl Node {
     /// The page object, if the data is in one.
     pub fn object_if_written(&self) -> Option<Arc<Object>> {
         self.content().ok()?.pages().cloned()
+    }
+
+    /// The same, borrowed.
+    pub(super) fn object_in_memory(&self) -> Option<&Arc<Object>> {
+        match &self.body {
+            Body::Regular(c) => c.pages(),
+            _ => None,
+        }
     }
 
     /// Copies data that is scattered in the image.
@@ -118,7 +149,7 @@ impl Node {
         let content = self.content()?;
         match content.pages() {
             Some(object) => object.read(out, offset),
-            None => self.read_image(content.image, out, offset),
+            None => self.read_image(content.in_one_range(), out, offset),
         }
     }
 
@@ -159,6 +190,14 @@ impl Node {
         }
     }
 
+    /// Bytes that are about to be written at a place, or at the end, find room in the layer, if it has a limit.
+    #[inline]
+    fn make_room(&self, at: Option<u64>, bytes: u64) -> Result<()> {
+        let absent = |object: &Arc<Object>| object.absent(at.unwrap_or_else(|| object.len()), bytes);
+        let new = || self.object_in_memory().map_or(bytes, absent);
+        self.layer().map_or(Ok(()), |layer| layer.make_room(&self.fs, bytes, new))
+    }
+
     fn write_data(
         &self,
         file: &File,
@@ -166,10 +205,20 @@ impl Node {
         offset: u64,
         append: bool,
     ) -> Result<(usize, u64)> {
+        self.make_room((!append).then_some(offset), input.remaining() as u64)?;
         let object = self.pages(u64::MAX)?;
-        let r = object.write(input, offset, append, file.size_limit())?;
+        let mut r = object.write(input, offset, append, file.size_limit());
+        if matches!(r, Err(Errno::ENOSPC)) && self.layer().is_some() {
+            // What is in the layer can be given up.
+            self.sync_layer()?;
+            r = object.write(input, offset, append, file.size_limit());
+        }
+        let r = r?;
         if r.0 > 0 && self.modified() & 0o6000 != 0 {
             self.drop_setid();
+        }
+        if self.layer().is_some() && file.flags().intersects(OpenFlags::DSYNC | OpenFlags::SYNC) {
+            self.sync_layer()?;
         }
         Ok(r)
     }
@@ -183,12 +232,13 @@ impl Node {
         let cred = subject().cred();
         if !cred.capable(perm::cap::FSETID) {
             self.meta.lock().mode &= !perm::lost_setid(&cred, p);
+            self.changed(unwritten::FILE);
         }
     }
 
     fn size(&self) -> u64 {
         match &self.body {
-            Body::Regular(c) => c.pages().map_or_else(|| self.lower.map_or(0, |i| i.size), |o| o.len()),
+            Body::Regular(_) => self.extent().0,
             _ => 0,
         }
     }
@@ -260,14 +310,20 @@ impl FileOps for Node {
     fn map(&self, file: &File) -> Result<MapSource> {
         let Body::Regular(c) = &self.body else { return Err(Errno::ENODEV) };
         if !file.writable() {
-            match (c.pages(), c.image) {
+            match (c.pages(), c.in_one_range()) {
                 (Some(o), _) => return Ok(MapSource::Pages(o.clone())),
                 (None, Some((offset, len))) => return Ok(MapSource::Image { offset, len }),
                 (None, None) => {}
             }
         }
-        // It may be written through the mapping, or is scattered in the image.
-        Ok(MapSource::Pages(self.object()?))
+        // It may be written through the mapping, or is scattered in the image, or in the layer.
+        let object = self.object()?;
+        if file.writable()
+            && let Some(layer) = self.layer()
+        {
+            layer.note_mapped(&self.fs, &self.this()?);
+        }
+        Ok(MapSource::Pages(object))
     }
 
     fn readdir(&self, file: &File, pos: u64, sink: &mut DirSink<'_>) -> Result<()> {
@@ -276,23 +332,23 @@ impl FileOps for Node {
     }
 
     fn fsync(&self, _file: &File) -> Result<()> {
-        Ok(())
+        self.sync_layer()
     }
 
-    fn fallocate(&self, file: &File, mode: u32, offset: u64, len: u64) -> Result<()> {
-        const KEEP_SIZE: u32 = 1;
-        const PUNCH_HOLE: u32 = 2;
-        const ZERO_RANGE: u32 = 16;
+    fn fallocate(&self, file: &File, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len).filter(|e| i64::try_from(*e).is_ok()).ok_or(Errno::EFBIG)?;
-        let keep = mode & KEEP_SIZE != 0;
+        let keep = mode.contains(FallocateFlags::KEEP_SIZE);
         if !keep && end > file.size_limit() {
             return Err(Errno::EFBIG);
         }
+        if !mode.contains(FallocateFlags::PUNCH_HOLE) {
+            self.make_room(Some(offset), len)?;
+        }
         let object = self.pages(u64::MAX)?;
-        match mode & !KEEP_SIZE {
-            0 => object.reserve(offset, len, keep)?,
-            PUNCH_HOLE if keep => object.punch(offset, len)?,
-            ZERO_RANGE => {
+        match mode - FallocateFlags::KEEP_SIZE {
+            FallocateFlags::ALLOCATE => object.reserve(offset, len, keep)?,
+            FallocateFlags::PUNCH_HOLE if keep => object.punch(offset, len)?,
+            FallocateFlags::ZERO_RANGE => {
                 object.punch(offset, len)?;
                 object.reserve(offset, len, keep)?;
             }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::broken;
+use super::layer::unwritten;
 use super::node::{Node, Xattrs};
 use crate::objects::vfs::flags::SetXattr;
 use crate::{Errno, Result};
@@ -55,6 +56,7 @@ impl Node {
             Ok(())
         })?;
         self.meta.lock().ctime = super::now();
+        self.changed(unwritten::FILE | unwritten::XATTRS);
         Ok(())
     }
 
@@ -73,6 +75,7 @@ impl Node {
         self.changing()?;
         self.xattr_map(|m| m.remove(name).map(drop).ok_or(Errno::ENODATA))?;
         self.meta.lock().ctime = super::now();
+        self.changed(unwritten::FILE | unwritten::XATTRS);
         Ok(())
     }
 }

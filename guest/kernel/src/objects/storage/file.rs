@@ -9,17 +9,16 @@ use doppel_abi_service::storage::{
 use super::call::Call;
 use super::mapped;
 use super::node::Node;
+use super::reads::Past;
+use super::writes::LARGE;
 use crate::core::subject::subject;
 use crate::memory::MapSource;
 use crate::objects::lookup::perm;
 use crate::objects::vfs::file::{DirSink, File, FileOps, Splice, Whence, seek_from};
-use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::flags::{FallocateFlags, OpenFlags};
 use crate::objects::vfs::inode::{FileType, Inode, Stat};
 use crate::objects::vfs::io::{Input, Output};
 use crate::{Errno, Result};
-
-/// `fallocate(2)`: the size stays.
-const KEEP_SIZE: u32 = 1;
 
 impl Node {
     /// Sets the size, with other changes.
@@ -27,12 +26,19 @@ impl Node {
         if i64::try_from(size).is_err() {
             return Err(Errno::EFBIG);
         }
-        let mut mapped = self.mapped.lock();
-        self.change(changes, which)?;
-        if let Some(m) = mapped::in_use(&mut mapped) {
-            m.object.truncate(size)?;
+        let mut held = self.lock_alone();
+        if size == 0
+            && let Some(m) = held.as_mut()
+        {
+            self.cut(m, 0);
         }
-        drop(mapped);
+        self.write_out_held(&mut held);
+        self.change(changes, which)?;
+        if let Some(m) = mapped::in_use(&mut held, self.lease()) {
+            m.object.truncate(size)?;
+            m.count(self);
+        }
+        drop(held);
         self.drop_setid();
         Ok(())
     }
@@ -62,22 +68,36 @@ impl Node {
         if input.remaining() == 0 {
             return Ok((0, offset));
         }
-        let mut held = self.mapped.lock();
         let limit = file.size_limit();
+        if !append
+            && file.flags().contains(OpenFlags::DIRECT)
+            && let Some(done) = self.write_past(input, offset, limit)
+        {
+            return self.is_changed(file, done?);
+        }
+        let mut held = self.lock_alone();
+        self.settle(&mut held);
+        let (mut done, mut at) = self.write_waiting(file, input, offset, append, &mut held)?;
         // Where the end is matters only to the limit: the service finds it again when it writes.
-        let mut at = if append && limit != u64::MAX { self.look().size } else { offset };
-        let mut done = 0;
-        while input.remaining() > 0 {
-            let room = if append && limit == u64::MAX { u64::MAX } else { limit.saturating_sub(at) };
+        if append && limit != u64::MAX && done == 0 {
+            at = self.asked().size;
+        }
+        if input.remaining() > 0 && !append {
+            match self.write_pieces(input, at, limit, Some(&mut held)) {
+                Ok((wrote, end)) => (done, at) = (done + wrote, end),
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => {}
+            }
+        }
+        while input.remaining() > 0 && append {
+            let room = if limit == u64::MAX { u64::MAX } else { limit.saturating_sub(at) };
             if room == 0 {
                 if done == 0 {
                     return Err(Errno::EFBIG);
                 }
                 break;
             }
-            let r =
-                self.write_some(input, at, append, usize::try_from(room).unwrap_or(usize::MAX), &mut held);
-            match r {
+            match self.append_some(input, usize::try_from(room).unwrap_or(usize::MAX), &mut held) {
                 Ok((0, _, _)) => break,
                 Ok((wrote, end, short)) => {
                     done += wrote;
@@ -91,51 +111,65 @@ impl Node {
             }
         }
         drop(held);
-        self.drop_setid();
-        if file.flags().intersects(OpenFlags::DSYNC | OpenFlags::SYNC) {
-            self.sync(!file.flags().contains(OpenFlags::SYNC))?;
-        }
-        Ok((done, at))
+        self.is_changed(file, (done, at))
     }
 
-    /// Writes a buffer at most; gives how much, where it ends, and whether that was less than could be had.
-    fn write_some(
+    /// What follows from a write, of which this was done.
+    fn is_changed(&self, file: &File, done: (usize, u64)) -> Result<(usize, u64)> {
+        self.drop_setid();
+        if file.flags().intersects(OpenFlags::DSYNC | OpenFlags::SYNC) {
+            self.sync(file, !file.flags().contains(OpenFlags::SYNC))?;
+        }
+        Ok(done)
+    }
+
+    /// Writes a buffer at most at the end, which the service finds; gives how much, where it ends, and whether that was less than
+    /// could be had.
+    fn append_some(
         &self,
         input: &mut Input<'_>,
-        at: u64,
-        append: bool,
         most: usize,
-        held: &mut Option<mapped::Mapped>,
+        held: &mut mapped::Held,
     ) -> Result<(usize, u64, bool)> {
-        let call = self.call();
+        let call = self.ordered_call();
         let n = call.gather(input, most)?;
         if n == 0 {
-            return Ok((0, at, true));
+            return Ok((0, 0, true));
         }
-        let how = if append { flags::APPEND } else { 0 };
-        let answer =
-            call.ask(Request { a: at, b: n as u64, flags: how, ..self.request(Operation::Write) })?;
-        let wrote = Call::length(answer.value, n)?;
-        self.note(&call);
-        if let Some(m) = mapped::in_use(held) {
-            let mut bytes = alloc::vec![0; wrote];
-            call.take(0, &mut bytes);
-            m.wrote(&bytes, answer.node.saturating_sub(wrote as u64))?;
-        }
-        Ok((wrote, answer.node, wrote < n))
+        call.start(Request { b: n as u64, flags: flags::APPEND, ..self.request(Operation::Write) });
+        let (wrote, end) = self.written(&call, n, Some(held))?;
+        Ok((wrote, end, wrote < n))
     }
 
     /// Writes it to where it survives a power cut; what was written through mappings too.
-    fn sync(&self, data: bool) -> Result<()> {
+    fn sync(&self, file: &File, data: bool) -> Result<()> {
         self.write_back()?;
+        self.write_out();
+        let file = core::ptr::from_ref(file).addr();
+        self.failed.take(file)?;
+        let call = self.ordered_call();
+        self.names_failed(file)?;
         let how = if data { flags::DATA } else { 0 };
-        self.call().ask(Request { flags: how, ..self.request(Operation::Sync) }).map(drop)
+        call.ask(Request { flags: how, ..self.request(Operation::Sync) }).map(drop)
+    }
+
+    /// Its size, also of what waits.
+    fn size_now(&self) -> u64 {
+        {
+            let lease = self.lease();
+            let mut held = self.mapped.lock();
+            self.settle(&mut held);
+            if let Some(m) = mapped::in_use(&mut held, lease).filter(|_| lease.is_held()) {
+                return m.object.len();
+            }
+        }
+        self.look().size
     }
 
     fn list(&self, mut pos: u64, sink: &mut DirSink<'_>) -> Result<()> {
         loop {
             let bytes = {
-                let call = self.call();
+                let call = self.ordered_call();
                 let len = call.ask(Request { a: pos, ..self.request(Operation::ReadDir) })?.value;
                 let mut bytes: Vec<u8> = alloc::vec![0; Call::length(len, BUFFER)?];
                 call.take(0, &mut bytes);
@@ -163,31 +197,32 @@ impl FileOps for Node {
         if self.kind() == FileType::Directory { Splice::Neither } else { Splice::Both }
     }
 
-    fn read(&self, _file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+    fn read(&self, file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
         if self.kind() == FileType::Directory {
             return Err(Errno::EISDIR);
         }
+        let direct = file.flags().contains(OpenFlags::DIRECT);
+        let end = offset.saturating_add(out.remaining() as u64);
         {
+            let lease = self.lease();
             let mut held = self.mapped.lock();
-            if let Some(m) = mapped::in_use(&mut held) {
-                return m.object.read(out, offset);
-            }
-        }
-        let mut done = 0;
-        while out.remaining() > 0 {
-            let want = out.remaining().min(BUFFER);
-            match self.call().read(self.id, out, offset + done as u64) {
-                Ok((got, taken)) => {
-                    done += taken;
-                    if got < want || taken < got {
-                        break;
-                    }
+            self.settle(&mut held);
+            match mapped::in_use(&mut held, lease) {
+                Some(m) if m.is_mapped() => return m.object.read(out, offset),
+                // Several of one file may be under way then, as none leaves a page.
+                ref here if direct && here.as_ref().is_none_or(|m| !m.is_here(offset, end)) => {
+                    self.write_out_held(&mut held);
                 }
-                Err(_) if done > 0 => break,
-                Err(e) => return Err(e),
+                _ if lease.is_held() => return self.read_kept(&mut held, lease, out, offset),
+                _ => {}
             }
         }
-        Ok(done)
+        if out.remaining() >= LARGE {
+            let done = self.read_pieces(out, offset, end, Past { direct, filled: false })?;
+            return Ok(done as usize);
+        }
+        // No more than a buffer holds.
+        self.call().read(self.id, out, offset).map(|(_, taken)| taken)
     }
 
     fn write(&self, file: &File, input: &mut Input<'_>, offset: u64) -> Result<usize> {
@@ -207,9 +242,10 @@ impl FileOps for Node {
             Whence::Set => 0,
             Whence::Cur => file.pos.get(),
             Whence::End if self.kind() == FileType::Directory => i64::MAX.cast_unsigned(),
-            Whence::End => self.look().size,
+            Whence::End => self.size_now(),
             Whence::Data | Whence::Hole => {
                 let a = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+                self.write_out();
                 let how = whence as u32;
                 return Ok(self
                     .call()
@@ -228,7 +264,7 @@ impl FileOps for Node {
         const FIONREAD: u32 = 0x541b;
         match cmd {
             FIONREAD if self.kind() == FileType::Regular => {
-                let left = self.look().size.saturating_sub(file.pos.get());
+                let left = self.size_now().saturating_sub(file.pos.get());
                 File::copy_out(arg, &(left.min(i32::MAX as u64) as i32))
             }
             _ => Err(Errno::ENOTTY),
@@ -249,28 +285,31 @@ impl FileOps for Node {
         self.list(pos, sink)
     }
 
-    fn fsync(&self, _file: &File) -> Result<()> {
-        self.sync(false)
+    fn fsync(&self, file: &File) -> Result<()> {
+        self.sync(file, false)
     }
 
-    fn fallocate(&self, file: &File, mode: u32, offset: u64, len: u64) -> Result<()> {
+    fn fallocate(&self, file: &File, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len).filter(|e| i64::try_from(*e).is_ok()).ok_or(Errno::EFBIG)?;
-        if mode & KEEP_SIZE == 0 && end > file.size_limit() {
+        if !mode.contains(FallocateFlags::KEEP_SIZE) && end > file.size_limit() {
             return Err(Errno::EFBIG);
         }
         // What moves bytes moves those that were written through mappings too.
         self.write_back()?;
-        let mut held = self.mapped.lock();
-        let call = self.call();
-        call.ask(Request { a: offset, b: len, flags: mode, ..self.request(Operation::Allocate) })?;
-        let now: Attributes = self.note(&call);
+        let mut held = self.lock_alone();
+        self.write_out_held(&mut held);
+        let call = self.ordered_call();
+        call.ask(Request { a: offset, b: len, flags: mode.bits(), ..self.request(Operation::Allocate) })
+            .inspect_err(|_| self.changed())?;
+        let now: Attributes = self.note(&call, true);
         drop(call);
-        if let Some(m) = mapped::in_use(&mut held) {
-            match mode & !KEEP_SIZE {
-                0 if now.size <= m.object.len() => {}
-                0 => m.object.truncate(now.size)?,
+        if let Some(m) = mapped::in_use(&mut held, self.lease()) {
+            match mode - FallocateFlags::KEEP_SIZE {
+                FallocateFlags::ALLOCATE if now.size <= m.object.len() => {}
+                FallocateFlags::ALLOCATE => m.object.truncate(now.size)?,
                 _ => m.reload(self, now.size)?,
             }
+            m.count(self);
         }
         drop(held);
         self.drop_setid();

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use doppel_abi_service::ENTRIES;
 use doppel_abi_service::storage::{Answer, Operation, Request, SLOTS, flags};
 use doppel_machine::storage::CHANNEL;
-use doppel_ring::{Consumer, Producer, Ticket};
+use doppel_ring::{Consumer, Entries, Entry, Producer, Ticket};
 
 /// Where a slot is.
 #[derive(Clone, Copy, Default)]
@@ -28,6 +28,8 @@ const FORGOTTEN: usize = 64;
 pub(super) struct Link {
     /// Whose rings these are; 0: nobody's yet.
     epoch: u32,
+    /// Somebody had them before.
+    again: bool,
     requests: Producer,
     answers: Consumer,
     last_ticket: u64,
@@ -36,6 +38,8 @@ pub(super) struct Link {
     queued: Vec<u16>,
     /// Nodes that are given back, and how often they were given.
     forgotten: Vec<(u64, u64)>,
+    /// The domain is being frozen: threads begin nothing.
+    closed: bool,
 }
 
 struct Slots([State; SLOTS as usize]);
@@ -47,11 +51,32 @@ impl Default for Slots {
 }
 
 impl Link {
+    /// Threads begin nothing from here on, or do again.
+    pub fn close(&mut self, closed: bool) {
+        self.closed = closed;
+    }
+
+    /// Whether nobody has a slot.
+    pub fn is_idle(&self) -> bool {
+        self.slots.0.iter().all(|s| matches!(s, State::Free))
+    }
+
+    /// A slot that nobody uses, for a thread.
+    pub fn take_for_thread(&mut self) -> Option<u16> {
+        if self.closed { None } else { self.take() }
+    }
+
     /// A slot that nobody uses.
     pub fn take(&mut self) -> Option<u16> {
         let slot = self.slots.0.iter().position(|s| matches!(s, State::Free))?;
         self.slots.0[slot] = State::Taken;
         u16::try_from(slot).ok()
+    }
+
+    /// One, if that leaves most of them to others.
+    pub fn take_spare(&mut self) -> Option<u16> {
+        let free = self.slots.0.iter().filter(|s| matches!(s, State::Free)).count();
+        if free > self.slots.0.len() / 2 { self.take() } else { None }
     }
 
     /// It is used no more.
@@ -109,9 +134,14 @@ impl Link {
         }
     }
 
+    /// The domain was woken: the channel is another one.
+    pub fn restart(&mut self) {
+        self.epoch = 0;
+    }
+
     /// Begins an epoch: what was under way is asked again.
     fn begin(&mut self, epoch: u32) {
-        let again = self.epoch != 0;
+        let again = core::mem::replace(&mut self.again, true);
         self.epoch = epoch;
         self.requests = Producer::default();
         self.answers = Consumer::default();
@@ -133,22 +163,35 @@ impl Link {
         CHANNEL.ring();
     }
 
+    /// Puts a request into the ring; false if that is full. Then the service tells of room: what fills it may be nodes that are given
+    /// back, which nobody answers.
+    fn put(&mut self, ring: &Entries<'_>, entry: &Entry) -> bool {
+        loop {
+            match self.requests.push(ring, entry) {
+                Ok(true) => return true,
+                Ok(false) if self.requests.sleep(ring) == Ok(false) => {}
+                _ => return false,
+            }
+        }
+    }
+
     /// Puts what waits into the ring; true if there was something.
     fn flush(&mut self) -> bool {
         if self.epoch == 0 {
             return false;
         }
         let ring = CHANNEL.requests().ring();
-        let mut count = 0;
-        for slot in &self.queued {
-            let State::Asked(request) = self.slots.0[usize::from(*slot)] else { continue };
-            if self.requests.push(&ring, &request.encode()) != Ok(true) {
+        let mut sent = 0;
+        while let Some(slot) = self.queued.get(sent) {
+            if let State::Asked(request) = self.slots.0[usize::from(*slot)]
+                && !self.put(&ring, &request.encode())
+            {
                 break;
             }
-            count += 1;
+            sent += 1;
         }
-        self.queued.drain(..count);
-        let mut some = count > 0;
+        self.queued.drain(..sent);
+        let mut some = sent > 0;
         while self.queued.is_empty()
             && let Some((node, times)) = self.forgotten.last()
         {

@@ -1,31 +1,70 @@
-//! Mappings of a volume's files. A file that is mapped is read whole into the page file, where all mappings, reads and writes of
-//! the domain see the same bytes; what other domains write meanwhile they do not see.
+//! Pages of a volume's files in the domain's memory: of those that are mapped, and of those that are kept under a lease (kept.rs).
+//! There is one store for both, so that mappings, reads and writes of the domain see the same bytes. A file that is mapped is
+//! there whole; what other domains write meanwhile is not seen.
 //!
 //! What was written through shared mappings goes to the service when a program asks for it (msync, fsync) and when the last such
 //! mapping is gone. Nobody says which pages these are, so their sums are compared.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use doppel_abi_service::storage::{BUFFER, Operation, Request};
+use doppel_abi_service::storage::{BUFFER, Lease, Operation, Request};
+use doppel_algo::byte_ranges::Ranges;
+use doppel_layer::Sum;
 
+use super::call::Call;
 use super::node::Node;
-use super::storage;
+use super::{Storage, storage};
 use crate::core::sched::can_wait;
 use crate::memory::{MapSource, PageObject};
 use crate::objects::pages::{Object, PAGE};
 use crate::objects::vfs::file::Whence;
-use crate::objects::vfs::io::{Input, Output};
+use crate::objects::vfs::io::Output;
 use crate::{Errno, Result};
 
-/// What is mapped of a file, and its bytes.
+/// Requests of one thread that are under way at once.
+pub(super) const AT_ONCE: usize = 4;
+/// Pages that a buffer holds.
+pub(super) const MOST: u64 = BUFFER as u64 / PAGE;
+
+/// A file's pages, if there are any.
+pub(super) type Held = Option<Box<Mapped>>;
+
+/// What is in memory of a file.
 pub(super) struct Mapped {
     pub object: Arc<Object>,
+    /// All of it is: what has no page is a hole.
+    pub whole: bool,
+    /// Under which its pages are worth something without a mapping.
+    lease: Lease,
+    /// How it is entered among the files with pages that are kept.
+    entry: Option<Entry>,
     pages: Weak<Pages>,
     use_: Arc<Use>,
     /// The sums of pages as the service has them; none at all: no mapping can change a page.
     sums: Option<Sums>,
+    /// What was written and waits.
+    pub unwritten: Ranges,
+    /// When that was, in nanoseconds since 1970.
+    pub mtime: i64,
+}
+
+/// A file among those with pages that are kept.
+struct Entry {
+    storage: &'static Storage,
+    number: u64,
+    /// Pages that are counted.
+    pages: u64,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.storage.kept.leave(self.number);
+        self.storage.kept.count(self.pages, 0);
+    }
 }
 
 /// By page: its sum, if that is known; one that is missing is a hole.
@@ -51,26 +90,89 @@ impl Drop for Pages {
     fn drop(&mut self) {
         // The last mapping is gone, and with it the need for the bytes. Who has the lock at this moment sees to it.
         if let Some(mut held) = self.file.mapped.try_lock() {
-            in_use(&mut held);
+            in_use(&mut held, self.file.lease());
         }
     }
 }
 
-/// What is mapped, if anything still is or has to be written back.
-pub(super) fn in_use(held: &mut Option<Mapped>) -> Option<&mut Mapped> {
-    let idle = |m: &Mapped| m.pages.strong_count() == 0 && !m.use_.written.load(Ordering::Acquire);
-    if held.as_ref().is_some_and(idle) {
+/// What is in memory, if anything is mapped or has to be written back, or it is kept under this lease.
+pub(super) fn in_use(held: &mut Held, lease: Lease) -> Option<&mut Mapped> {
+    if held.as_ref().is_some_and(|m| !m.is_mapped() && !m.is_kept(lease) && m.unwritten.is_empty()) {
         *held = None;
     }
-    held.as_mut()
+    held.as_deref_mut()
 }
 
 impl Mapped {
-    /// Brings it in step with a write that the service has done.
-    pub fn wrote(&mut self, bytes: &[u8], at: u64) -> Result<()> {
-        self.object.write(&mut Input::kernel(bytes), at, false, u64::MAX)?;
+    /// Nothing of a file of this size.
+    pub fn new(size: u64, lease: Lease) -> Result<Box<Self>> {
+        let object = Object::new(0);
+        object.truncate(size)?;
+        Ok(Box::new(Self {
+            object,
+            whole: false,
+            lease,
+            entry: None,
+            pages: Weak::new(),
+            use_: Arc::default(),
+            sums: None,
+            unwritten: Ranges::default(),
+            mtime: 0,
+        }))
+    }
+
+    /// Whether a mapping has it, or had it and what that has written is to be written back.
+    pub fn is_mapped(&self) -> bool {
+        self.pages.strong_count() > 0 || self.use_.written.load(Ordering::Acquire)
+    }
+
+    /// Whether its pages are worth something under this lease.
+    pub fn is_kept(&self, lease: Lease) -> bool {
+        lease.is_held() && self.lease == lease
+    }
+
+    /// Whether all its bytes from `at` to `end` are here.
+    pub fn is_here(&self, at: u64, end: u64) -> bool {
+        let end = end.min(self.object.len());
+        self.whole || at >= end || self.object.is_present(at / PAGE, end.div_ceil(PAGE))
+    }
+
+    /// Counts its pages, if they are kept.
+    pub fn count(&mut self, file: &Node) {
+        if !self.lease.is_held() {
+            return;
+        }
+        let storage = file.volume.storage;
+        let enter = || Entry { storage, number: storage.kept.enter(&file.me), pages: 0 };
+        let entry = self.entry.get_or_insert_with(enter);
+        let now = self.object.pages();
+        storage.kept.count(entry.pages, now);
+        entry.pages = now;
+    }
+
+    /// Drops all pages, which nothing has mapped.
+    pub fn clear(&mut self) -> Result<()> {
+        self.whole = false;
+        self.object.punch(0, self.object.len())
+    }
+
+    /// Brings it in step with a write that the service has done, of `len` bytes of the call's buffer at `at`, after which the file has
+    /// `size` bytes.
+    pub fn wrote(&mut self, call: &Call, at: u64, len: usize, size: u64) -> Result<()> {
+        let (first, end) = (at / PAGE, (at + len as u64).div_ceil(PAGE));
+        if self.whole || self.object.is_present(first, end) {
+            let put = self.object.put(at, len, true, |place, done, len| call.take_to_pages(done, place, len));
+            match put {
+                Err(_) if !self.is_mapped() => self.clear()?,
+                put => put?,
+            }
+        } else {
+            self.object.punch(first * PAGE, (end - first) * PAGE)?;
+        }
+        if size > self.object.len() {
+            self.object.truncate(size)?;
+        }
         // What was written through mappings in the same pages is not the service's yet.
-        let (first, end) = (at / PAGE, (at + bytes.len() as u64).div_ceil(PAGE));
         for page in first..end {
             if let Some(sums) = &mut self.sums {
                 sums.insert(page, None);
@@ -83,27 +185,103 @@ impl Mapped {
     pub fn reload(&mut self, file: &Node, size: u64) -> Result<()> {
         self.object.truncate(size)?;
         self.object.punch(0, size)?;
-        load(file, &self.object, size)?;
+        self.whole = false;
+        if self.is_mapped() {
+            self.load(file)?;
+        }
         if self.sums.is_some() {
             self.sums = Some(sums(&self.object)?);
+        }
+        Ok(())
+    }
+
+    /// Reads what is not in memory.
+    fn load(&mut self, file: &Node) -> Result<()> {
+        let size = self.object.len();
+        let mut at = 0;
+        while at < size {
+            // Small files are read as they are.
+            let data = if size <= BUFFER as u64 { Ok(at) } else { file.next(at, Whence::Data) };
+            let first = match data {
+                Ok(data) if data >= at => data / PAGE,
+                // Nothing but holes is left, or there is less than there was.
+                _ => break,
+            };
+            // Data that ends where it begins is no answer: all that is left is read then.
+            let hole = file.next(first * PAGE, Whence::Hole).ok().filter(|hole| *hole > at);
+            at = hole.unwrap_or(size).min(size);
+            self.load_run(file, first, at.div_ceil(PAGE))?;
+        }
+        self.whole = true;
+        Ok(())
+    }
+
+    fn load_run(&self, file: &Node, mut page: u64, end: u64) -> Result<()> {
+        while page < end {
+            let missing = self.object.missing(page, end).min(MOST * AT_ONCE as u64);
+            if missing > 0 && file.bring(&self.object, page, missing)?.is_some() {
+                return Err(Errno::ENOSPC);
+            }
+            // What did not come is asked for once more.
+            while page < end && self.object.is_present(page, page + 1) {
+                page += 1;
+            }
         }
         Ok(())
     }
 }
 
 impl Node {
+    /// Brings pages that are missing into memory, by a few requests at once. If there is no room for the first ones, the call that has
+    /// their bytes, and how many these are.
+    pub(super) fn bring(&self, object: &Object, page: u64, count: u64) -> Result<Option<(Call, usize)>> {
+        let (mut calls, mut asked) = (Vec::with_capacity(AT_ONCE), 0);
+        while asked < count && calls.len() < AT_ONCE {
+            // Nobody who has a slot waits for another one.
+            let call =
+                if asked == 0 { Some(self.call()) } else { self.volume.storage.try_call(self.before()) };
+            let Some(call) = call else { break };
+            let pages = (count - asked).min(MOST);
+            let (a, b) = ((page + asked) * PAGE, pages * PAGE);
+            call.start(Request { a, b, ..self.request(Operation::Read) });
+            calls.push((call, page + asked, pages * PAGE));
+            asked += pages;
+        }
+        let mut done = Ok(None);
+        // A slot is not left before its request is answered.
+        for (call, first, len) in calls {
+            let (len, answer) = (len as usize, call.finish());
+            let got = answer.map(|a| usize::try_from(a.value).unwrap_or(usize::MAX).min(len));
+            let take = |place, done: usize, len: usize, got: usize| {
+                call.take_to_pages(done, place, len.min(got.saturating_sub(done)));
+            };
+            done = match (done, got) {
+                (Ok(None), Ok(got)) => {
+                    let put =
+                        object.put(first * PAGE, len, false, |place, done, len| take(place, done, len, got));
+                    Ok(if put.is_err() && first == page { Some((call, got)) } else { None })
+                }
+                (Ok(None), Err(e)) => Err(e),
+                (done, _) => done,
+            };
+        }
+        done
+    }
+
     /// What `mmap(2)` maps; `writable`: it may be written through.
     pub(super) fn map_pages(&self, writable: bool) -> Result<MapSource> {
         let file = self.me.upgrade().ok_or(Errno::EIO)?;
-        let mut held = self.mapped.lock();
-        if in_use(&mut held).is_none() {
-            let object = Object::new(0);
-            let size = self.look().size;
-            object.truncate(size)?;
-            load(self, &object, size)?;
-            *held = Some(Mapped { object, pages: Weak::new(), use_: Arc::default(), sums: None });
+        let lease = self.lease();
+        let mut held = self.lock_alone();
+        self.settle(&mut held);
+        if in_use(&mut held, lease).is_none() {
+            *held = Some(Mapped::new(self.asked().size, lease)?);
         }
         let Some(m) = held.as_mut() else { return Err(Errno::EIO) };
+        if !m.whole {
+            m.load(self)?;
+            m.count(self);
+        }
         if writable && m.sums.is_none() {
             m.sums = Some(sums(&m.object)?);
             let storage = self.volume.storage;
@@ -123,7 +301,7 @@ impl Node {
         self.write_back_held(&mut self.mapped.lock())
     }
 
-    fn write_back_held(&self, held: &mut Option<Mapped>) -> Result<()> {
+    fn write_back_held(&self, held: &mut Held) -> Result<()> {
         let Some(m) = held.as_mut().filter(|m| m.use_.written.load(Ordering::Acquire)) else { return Ok(()) };
         // A mapping that comes after this look says so again.
         if m.use_.writers.load(Ordering::Acquire) == 0 {
@@ -132,7 +310,7 @@ impl Node {
         let object = m.object.clone();
         let Some(sums) = &mut m.sums else { return Ok(()) };
         pages(&object, |number, page| {
-            let now = Some(sum(page));
+            let now = Some(Sum::of(0, page));
             match sums.get(&number) {
                 Some(before) if *before == now => return Ok(()),
                 None if page.iter().all(|b| *b == 0) => return Ok(()),
@@ -142,7 +320,7 @@ impl Node {
             call.fill(page);
             let (a, b) = (number * PAGE, page.len() as u64);
             call.ask(Request { a, b, ..self.request(Operation::Write) })?;
-            self.note(&call);
+            self.note(&call, true);
             sums.insert(number, now);
             Ok(())
         })
@@ -153,32 +331,19 @@ impl Node {
         let request = Request { a: at, flags: what as u32, ..self.request(Operation::Seek) };
         self.call().ask(request).map(|answer| answer.value)
     }
-}
 
-/// Reads a file into the page file, where there are only zeros yet.
-fn load(file: &Node, object: &Object, size: u64) -> Result<()> {
-    let mut bytes = alloc::vec![0; BUFFER.min(usize::try_from(size).unwrap_or(BUFFER))];
-    let mut at = 0;
-    while at < size {
-        // Small files are read as they are.
-        let data = if size <= BUFFER as u64 { Ok(at) } else { file.next(at, Whence::Data) };
-        at = match data {
-            Ok(data) if data >= at => data,
-            // Nothing but holes is left, or there is less than there was.
-            _ => break,
-        };
-        // Data that ends where it begins is no answer: all that is left is read then.
-        let hole = file.next(at, Whence::Hole).ok().filter(|hole| *hole > at).unwrap_or(size).min(size);
-        while at < hole {
-            let (n, _) = file.call().read(file.id, &mut Output::kernel(&mut bytes), at)?;
-            if n == 0 {
-                return Ok(());
-            }
-            object.write(&mut Input::kernel(&bytes[..n]), at, false, u64::MAX)?;
-            at += n as u64;
+    /// Drops pages that are only kept, if nobody works with them and they were not read since the last time.
+    pub(super) fn drop_pages(&self) {
+        if self.used.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(mut held) = self.mapped.try_lock()
+            && held.as_ref().is_some_and(|m| !m.is_mapped())
+            && !self.waits.load(Ordering::SeqCst)
+        {
+            *held = None;
         }
     }
-    Ok(())
 }
 
 /// Looks at all pages that hold data, by their numbers.
@@ -207,19 +372,10 @@ fn pages(object: &Object, mut look: impl FnMut(u64, &[u8]) -> Result<()>) -> Res
 fn sums(object: &Object) -> Result<Sums> {
     let mut all = Sums::new();
     pages(object, |number, page| {
-        all.insert(number, Some(sum(page)));
+        all.insert(number, Some(Sum::of(0, page)));
         Ok(())
     })?;
     Ok(all)
-}
-
-/// A change of one word changes it; of several words all but surely.
-fn sum(page: &[u8]) -> u64 {
-    const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
-    let mix = |sum: u64, word: u64| (sum.rotate_left(5) ^ word).wrapping_mul(FACTOR);
-    let (words, rest) = page.as_chunks();
-    let whole = words.iter().fold(page.len() as u64, |s, w| mix(s, u64::from_le_bytes(*w)));
-    rest.iter().fold(whole, |s, b| mix(s, (*b).into()))
 }
 
 /// Mappings are gone: gives the service what was written through those that were the last ones; `all`: the domain ends, through
@@ -240,7 +396,11 @@ pub fn settle(all: bool) {
             let _ = file.write_back_held(&mut held);
         }
         // Under the lock, so that one who maps it now enters it behind this.
-        if in_use(&mut held).is_none() {
+        in_use(&mut held, file.lease());
+        if held.as_ref().is_none_or(|m| !m.is_mapped()) {
+            if let Some(m) = held.as_mut() {
+                m.sums = None;
+            }
             let mut mapped = storage.mapped.lock();
             let before = mapped.len();
             mapped.retain(|f| !Arc::ptr_eq(f, &file));

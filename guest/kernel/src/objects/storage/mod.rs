@@ -3,15 +3,25 @@
 //! Key types: [`Storage`] (the kernel's end of the channel), [`Call`] (one request, with the slot it lies in), [`Node`] (a file
 //! there). A thread that asks waits for the answer, whatever signals come: the service is there or is replaced, and what was
 //! under way is asked of its successor, which does nothing twice.
-//! Nothing is cached here but names, which are looked up again at each walk: other domains may change them.
-//! Lock order: a directory's names → a node's pages → a slot → the table of nodes → the link.
+//! Under a lease (`doppel_abi_service::storage::Leases`) nobody else has the volume: then names, attributes and pages are kept, and each
+//! is worth something as long as the lease is the one it was found under. Without one nothing is kept but names, which are looked up
+//! again at each walk: other domains may change them.
+//! Lock order: a directory's names → a node's pages → a slot → a volume's changes of names → the table of nodes → the link.
 
 mod call;
 mod file;
+mod kept;
 mod link;
+mod locks;
 mod mapped;
+mod names;
 mod node;
+mod passing;
+mod raw;
+mod reads;
+mod unwritten;
 mod watch;
+mod writes;
 mod xattr;
 
 use alloc::collections::BTreeMap;
@@ -30,11 +40,16 @@ use crate::core::part::Part;
 use crate::core::sched::{WaitQueue, can_wait, goes_outside, wait_until_uninterruptible};
 use crate::core::time;
 use crate::kernel;
+use crate::objects::pages::PAGE;
 
-use call::Call;
+use call::{Before, Call};
+use kept::Kept;
 use link::Link;
 pub use mapped::settle;
+use node::Volume;
 pub use node::{Node, mount};
+pub use raw::RawFile;
+use unwritten::Unwritten;
 pub use watch::{SOURCE, Watch};
 
 /// The kernel's end of the channel.
@@ -54,6 +69,14 @@ pub struct Storage {
     nodes: SpinLock<BTreeMap<u64, Weak<Node>>>,
     /// The volumes' topmost files.
     roots: SpinLock<Vec<Weak<Node>>>,
+    /// How many files have been forgotten.
+    drops: AtomicU32,
+    /// Pages that are kept under leases.
+    kept: Kept,
+    /// Bytes that were written and wait.
+    unwritten: Unwritten,
+    /// Volumes with changes of names that wait.
+    changed: SpinLock<Vec<Arc<Volume>>>,
     /// Files with mappings through which they may have been written, and how many.
     mapped: SpinLock<Vec<Arc<Node>>>,
     maps: AtomicU32,
@@ -70,6 +93,10 @@ impl Default for Storage {
             asleep: AtomicU32::new(0),
             nodes: SpinLock::default(),
             roots: SpinLock::default(),
+            drops: AtomicU32::new(0),
+            kept: Kept::default(),
+            unwritten: Unwritten::default(),
+            changed: SpinLock::default(),
             mapped: SpinLock::default(),
             maps: AtomicU32::new(0),
         }
@@ -88,14 +115,43 @@ pub fn storage() -> Option<&'static Storage> {
 const LOOK_NS: u64 = 30_000;
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 16;
+/// How long what is asked may take until the domain is not frozen, in nanoseconds.
+const PATIENCE_NS: u64 = 5_000_000_000;
+/// Memory that is only kept is not given back by smaller pieces, in bytes.
+const RECLAIM_LEAST: u64 = 1 << 20;
 /// How long somebody that cannot be told sleeps at most before it looks.
 const NAP_NS: u64 = 1_000_000;
 
 impl Storage {
     /// Begins a request: waits for a slot.
     fn call(&'static self) -> Call {
-        let slot = self.wait(&self.wanting, || self.link.lock().take());
-        Call::new(self, slot)
+        self.call_at(Before::default())
+    }
+
+    /// The same, of which it matters when it was begun.
+    fn call_at(&'static self, before: Before) -> Call {
+        let slot = self.wait(&self.wanting, || self.take_slot());
+        let before = Before { drops: self.drops.load(Ordering::SeqCst), ..before };
+        Call::new(self, slot, before)
+    }
+
+    /// The same in what may have become a clone without a service: none then.
+    fn call_if_there(&'static self) -> Option<Call> {
+        let there = || if channel::is_there() { self.take_slot().map(Some) } else { Some(None) };
+        let slot = self.wait(&self.wanting, there)?;
+        Some(Call::new(self, slot, Before::default()))
+    }
+
+    /// PID 1 has one also while the domain is being frozen.
+    fn take_slot(&self) -> Option<u16> {
+        let mut link = self.link.lock();
+        if can_wait() { link.take_for_thread() } else { link.take() }
+    }
+
+    /// The same for who does not wait: none if few are free.
+    fn try_call(&'static self, before: Before) -> Option<Call> {
+        let slot = self.link.lock().take_spare()?;
+        Some(Call::new(self, slot, before))
     }
 
     /// The answer to what was asked in a slot.
@@ -127,8 +183,7 @@ impl Storage {
                 if let Some(value) = done() {
                     return value;
                 }
-                let nap = Some(clock::host_monotonic_ns() + NAP_NS);
-                host::futex_wait(&channel::CHANNEL.header().bell, self.heard.load(Ordering::SeqCst), nap);
+                self.nap();
             }
         }
         self.asleep.fetch_add(1, Ordering::SeqCst);
@@ -143,6 +198,13 @@ impl Storage {
         });
         self.asleep.fetch_sub(1, Ordering::SeqCst);
         value
+    }
+
+    /// PID 1 waits for the service's news, a moment at most, and takes them.
+    fn nap(&self) {
+        let nap = Some(clock::host_monotonic_ns() + NAP_NS);
+        host::futex_wait(&channel::CHANNEL.header().bell, self.heard.load(Ordering::SeqCst), nap);
+        self.hear();
     }
 
     /// A thread asks, and looks for the answer by itself for a while: PID 1 need not be woken, unless others sleep.
@@ -164,7 +226,7 @@ impl Storage {
         self.link.lock().hear(&mut done);
         self.heard.store(bell, Ordering::SeqCst);
         for (queue, _) in self.waiting.iter().zip(done).filter(|(_, done)| *done) {
-            queue.wake_all(0);
+            queue.notify_all();
         }
     }
 
@@ -179,7 +241,7 @@ impl Storage {
     /// A slot is free again.
     fn give_back(&self, slot: u16) {
         self.link.lock().give_back(slot);
-        self.wanting.wake_one(0);
+        self.wanting.notify_one();
     }
 
     /// Takes the news; who else waits is told of what comes later.
@@ -192,10 +254,11 @@ impl Storage {
 
     /// PID 1 sleeps until `word` is not `seen` any more, the service has news that threads wait for and nobody watches, or the
     /// deadline (of the host's clock) passes.
-    pub fn sleep(&self, word: &AtomicU32, seen: u32, deadline: Option<u64>) {
+    pub fn sleep(&'static self, word: &AtomicU32, seen: u32, deadline: Option<u64>) {
         let posted = &channel::CHANNEL.registers().event_seq;
         let before = posted.load(Ordering::SeqCst);
         self.listen();
+        self.look_at_leases();
         if !host::futex_wait_either([(word, seen), (posted, before)], deadline) {
             // An older host: PID 1 looks by itself while somebody waits.
             let waits = self.asleep.load(Ordering::SeqCst) != 0;
@@ -218,18 +281,87 @@ pub fn sync() {
     }
 }
 
+/// Where there is no thread that could wait: takes what the service has said, and waits a moment.
+pub fn nap() {
+    match storage() {
+        Some(storage) => storage.nap(),
+        None => core::hint::spin_loop(),
+    }
+}
+
+/// The domain is being frozen: waits until nothing is asked of the service, whose answers would not be there in a clone; threads ask
+/// nothing until [`go_on`]. False: that took too long. Runs on PID 1.
+pub fn pause() -> bool {
+    let Some(storage) = storage() else { return true };
+    // A domain with volumes has no clones, and what it asks for may take long.
+    if !storage.roots.lock().is_empty() {
+        return true;
+    }
+    storage.link.lock().close(true);
+    let until = time::monotonic_ns() + PATIENCE_NS;
+    while !storage.link.lock().is_idle() {
+        if time::monotonic_ns() > until {
+            return false;
+        }
+        storage.nap();
+    }
+    true
+}
+
+/// The domain goes on, here or in a clone. Runs on PID 1.
+pub fn go_on() {
+    let storage = STORAGE.get();
+    storage.link.lock().close(false);
+    storage.wanting.notify_all();
+}
+
+/// The domain goes on from a frozen image. If it has a channel, that is a new one.
+pub fn resumed() {
+    let Some(storage) = storage() else { return };
+    // Whoever watched stayed behind.
+    storage.watched.store(false, Ordering::SeqCst);
+    storage.link.lock().restart();
+    storage.hear();
+}
+
 /// What the service gives as an errno.
 fn result(answer: Answer) -> Result<Answer> {
     if answer.error == 0 { Ok(answer) } else { Err(crate::Errno(answer.error)) }
 }
 
-/// The node that is known by a number, or one made by `make`.
-fn known(storage: &Storage, id: u64, make: impl FnOnce() -> Arc<Node>) -> Arc<Node> {
+/// The node that is known by a number, or one made by `make`; whether it was known.
+fn known(storage: &Storage, id: u64, make: impl FnOnce() -> Arc<Node>) -> (Arc<Node>, bool) {
     let mut nodes = storage.nodes.lock();
     if let Some(node) = nodes.get(&id).and_then(Weak::upgrade) {
-        return node;
+        return (node, true);
     }
     let node = make();
     nodes.insert(id, Arc::downgrade(&node));
-    node
+    (node, false)
+}
+
+/// The domain ends: nothing of what was written waits any longer. The caller holds no lock.
+pub fn end() {
+    let Some(storage) = storage() else { return };
+    if can_wait() {
+        storage.write_all_out();
+    } else {
+        storage.write_at_the_end();
+    }
+    settle(true);
+}
+
+/// Bytes of files that are not written yet.
+pub fn unwritten_bytes() -> u64 {
+    storage().map_or(0, |storage| storage.unwritten.bytes())
+}
+
+/// Gives back memory that is only kept, `bytes` of it if there is as much; whether there was some.
+pub fn reclaim(bytes: u64) -> bool {
+    storage().is_some_and(|storage| storage.kept.give_back(bytes.max(RECLAIM_LEAST).div_ceil(PAGE)))
+}
+
+/// Bytes of files that are only kept.
+pub fn kept_bytes() -> u64 {
+    storage().map_or(0, |storage| storage.kept.pages() * PAGE)
 }

@@ -1,19 +1,26 @@
 //! One file of a volume: the [`Inode`] operations, each a request.
 
+use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use doppel_abi_service::storage::{Attributes, Changes, Operation, Request, TARGET, VOLUMES, flags, set};
-use doppel_machine::sync::SpinLock;
+use doppel_abi_service::storage::{
+    Attributes, Changes, Lease, Leases, Operation, Request, TARGET, VOLUMES, flags, set,
+};
+use doppel_machine::sync::{Once, SpinLock};
 
-use super::call::Call;
-use super::mapped::Mapped;
+use super::call::{Before, Call};
+use super::mapped::Held;
+use super::names::Names;
+use super::passing::Passing;
+use super::unwritten::Failed;
 use super::{Storage, known, storage};
 use crate::core::sched::Mutex;
 use crate::objects::lookup::perm::Perm;
 use crate::objects::vfs::attach::Attachments;
+use crate::objects::vfs::attach::locks::Outside;
 use crate::objects::vfs::file::FileOps;
 use crate::objects::vfs::flags::{OpenFlags, RenameFlags, SetXattr};
 use crate::objects::vfs::inode::{FileType, Inode, SetAttr, Stat, StatFs};
@@ -22,8 +29,26 @@ use crate::{Errno, Result};
 /// A volume of the domain, mounted.
 pub(super) struct Volume {
     pub storage: &'static Storage,
+    /// The service's number for it.
+    pub number: u64,
     /// Device number.
     dev: u64,
+    pub leases: &'static Leases,
+    /// Whether its file system has room for what waits, and until when that is to be relied upon.
+    pub room: SpinLock<(bool, u64)>,
+    /// Changes of names that wait.
+    pub names: Names,
+}
+
+/// Attributes as the service last told of them.
+pub(super) struct Seen {
+    pub attributes: Attributes,
+    /// Under which they are those of this moment.
+    lease: Lease,
+    /// How often this domain has changed them.
+    changes: u32,
+    /// When a read last asked for another time of access.
+    pub touched: i64,
 }
 
 /// A file of a volume.
@@ -37,10 +62,26 @@ pub struct Node {
     kind: FileType,
     /// It has no name and never gets one.
     nameless: AtomicBool,
-    /// As they were when the service last told of them.
-    pub(super) seen: SpinLock<Attributes>,
-    /// What is mapped of it.
-    pub(super) mapped: Mutex<Option<Mapped>>,
+    pub(super) seen: SpinLock<Seen>,
+    /// What is in memory of it.
+    pub(super) mapped: Mutex<Held>,
+    /// Writes that go past that.
+    pub(super) passing: Passing,
+    /// It was read since somebody last wanted its pages' memory.
+    pub(super) used: AtomicBool,
+    /// Where a read that goes on begins.
+    pub(super) next_read: AtomicU64,
+    /// Bytes before this were read past the pages.
+    pub(super) read_past: AtomicU64,
+    /// Bytes of it wait, or are under way.
+    pub(super) waits: AtomicBool,
+    /// Requests of PID 1's that write it.
+    pub(super) flying: AtomicU32,
+    /// Its number among those that wait.
+    pub(super) turn: AtomicU64,
+    pub(super) failed: Failed,
+    /// A symbolic link's target, once it was asked for.
+    target: Once<Box<[u8]>>,
     attachments: Attachments,
 }
 
@@ -53,17 +94,41 @@ pub fn mount(number: u64) -> Result<Arc<Node>> {
     if number >= VOLUMES {
         return Err(Errno::ENODEV);
     }
-    let call = storage.call();
+    let leases = doppel_machine::storage::leases();
+    let dev = crate::objects::vfs::mount::new_dev();
+    let volume =
+        Arc::new(Volume { storage, number, dev, leases, room: SpinLock::default(), names: Names::default() });
+    let call = storage.call_at(Before { lease: volume.lease(), ..Before::default() });
     call.ask(Request::new(Operation::GetAttr, number))?;
-    let volume = Arc::new(Volume { storage, dev: crate::objects::vfs::mount::new_dev() });
-    let seen = call.attributes();
-    let root = Node::make(&volume, number, FileType::from_mode(seen.mode).ok_or(Errno::EIO)?, seen);
+    let kind = FileType::from_mode(call.attributes().mode).ok_or(Errno::EIO)?;
+    let root = Node::make(&volume, number, kind, &call);
+    drop(call);
     storage.roots.lock().push(Arc::downgrade(&root));
     Ok(root)
 }
 
+impl Volume {
+    /// What may be kept of it now.
+    pub fn lease(&self) -> Lease {
+        let lease = self.leases.lease(self.number);
+        // What is known of names may be wrong: nothing is kept until another one comes.
+        let distrusted = self.names.distrusted.load(Ordering::SeqCst);
+        if lease.is_held() && lease.number() == distrusted { Lease::NONE } else { lease }
+    }
+
+    /// Whether no bytes of its files wait.
+    pub fn is_written(&self) -> bool {
+        self.leases.is_written(self.number)
+    }
+}
+
 impl Node {
-    fn make(volume: &Arc<Volume>, id: u64, kind: FileType, seen: Attributes) -> Arc<Self> {
+    /// A new one, with the attributes that an answer brought.
+    fn make(volume: &Arc<Volume>, id: u64, kind: FileType, call: &Call) -> Arc<Self> {
+        // One with this number may have changed it, and may have been forgotten, while it was asked for.
+        let same = volume.storage.drops.load(Ordering::SeqCst) == call.before.drops;
+        let lease = if same { call.before.lease } else { Lease::NONE };
+        let seen = Seen { attributes: call.attributes(), lease, changes: 0, touched: 0 };
         Arc::new_cyclic(|me| Self {
             volume: volume.clone(),
             me: me.clone(),
@@ -73,23 +138,74 @@ impl Node {
             kind,
             seen: SpinLock::new(seen),
             mapped: Mutex::default(),
+            passing: Passing::default(),
+            used: AtomicBool::new(false),
+            next_read: AtomicU64::new(0),
+            read_past: AtomicU64::new(0),
+            waits: AtomicBool::new(false),
+            flying: AtomicU32::new(0),
+            turn: AtomicU64::new(0),
+            failed: Failed::default(),
+            target: Once::new(),
             attachments: Attachments::default(),
         })
     }
 
     pub(super) fn call(&self) -> Call {
-        self.volume.storage.call()
+        self.volume.storage.call_at(self.before())
+    }
+
+    /// This moment.
+    pub(super) fn before(&self) -> Before {
+        Before { lease: self.lease(), changes: self.changes(), ..Before::default() }
+    }
+
+    /// How often this domain has changed its attributes.
+    pub(super) fn changes(&self) -> u32 {
+        self.seen.lock().changes
+    }
+
+    /// What may be kept of its volume now.
+    pub(super) fn lease(&self) -> Lease {
+        self.volume.lease()
     }
 
     pub(super) fn request(&self, operation: Operation) -> Request {
         Request::new(operation, self.id)
     }
 
-    /// Keeps the attributes that an answer brought.
-    pub(super) fn note(&self, call: &Call) -> Attributes {
+    /// Keeps the attributes that an answer brought; `changes`: what was asked for has changed them.
+    pub(super) fn note(&self, call: &Call, changes: bool) -> Attributes {
         let now = call.attributes();
-        *self.seen.lock() = now;
+        let mut seen = self.seen.lock();
+        // What others have done meanwhile they may show or not.
+        let same = seen.changes == call.before.changes;
+        if same || !call.before.lease.is_held() {
+            seen.attributes = now;
+        }
+        // Changes of names that wait will change its times.
+        let settled = same && self.volume.names.is_empty();
+        seen.lease = if settled { call.before.lease } else { Lease::NONE };
+        seen.changes = seen.changes.wrapping_add(changes.into());
         now
+    }
+
+    /// Its attributes were changed by something whose answer does not bring them.
+    pub(super) fn changed(&self) {
+        let mut seen = self.seen.lock();
+        seen.lease = Lease::NONE;
+        seen.changes = seen.changes.wrapping_add(1);
+    }
+
+    /// Its attributes, if nobody need be asked.
+    fn known(&self) -> Option<Attributes> {
+        let lease = self.lease();
+        // What waits will change them.
+        if !lease.is_held() || self.waits.load(Ordering::SeqCst) {
+            return None;
+        }
+        let seen = self.seen.lock();
+        (seen.lease == lease).then_some(seen.attributes)
     }
 
     /// The node that an answer gave, with its attributes.
@@ -99,9 +215,12 @@ impl Node {
         if id < VOLUMES {
             return Err(Errno::EIO);
         }
-        let node = known(self.volume.storage, id, || Self::make(&self.volume, id, kind, seen));
+        let (node, known) = known(self.volume.storage, id, || Self::make(&self.volume, id, kind, call));
         node.given.fetch_add(1, Ordering::Relaxed);
-        *node.seen.lock() = seen;
+        // Under a lease what is known of it is as good.
+        if known && node.known().is_none() {
+            node.seen.lock().attributes = seen;
+        }
         // A service that is honest gives a number to one file.
         if node.kind == kind { Ok(node) } else { Err(Errno::EIO) }
     }
@@ -109,7 +228,8 @@ impl Node {
     /// Writes all of its file system to where it survives a power cut.
     pub fn sync_all(&self) -> Result<()> {
         super::settle(true);
-        self.call().ask(Request { flags: flags::ALL, ..self.request(Operation::Sync) }).map(drop)
+        self.volume.storage.write_all_out();
+        self.ordered_call().ask(Request { flags: flags::ALL, ..self.request(Operation::Sync) }).map(drop)
     }
 
     /// Another file of the same volume.
@@ -119,27 +239,47 @@ impl Node {
         if Arc::ptr_eq(&node.volume, &self.volume) { Ok(node) } else { Err(Errno::EXDEV) }
     }
 
-    /// Asks for attributes; what was seen last if the file is no more.
+    /// Its attributes, once all that was written is.
     pub(super) fn look(&self) -> Attributes {
-        let call = self.call();
+        self.write_out();
+        self.asked()
+    }
+
+    /// Asks for attributes that are not known; what was seen last if the file is no more.
+    pub(super) fn asked(&self) -> Attributes {
+        if let Some(known) = self.known() {
+            return known;
+        }
+        let call = self.ordered_call();
         match call.ask(self.request(Operation::GetAttr)) {
-            Ok(_) => self.note(&call),
-            Err(_) => *self.seen.lock(),
+            Ok(_) => self.note(&call, false),
+            Err(_) => self.seen.lock().attributes,
         }
     }
 
     pub(super) fn change(&self, changes: &Changes, which: u32) -> Result<()> {
-        let call = self.call();
+        let call = self.ordered_call();
         call.changes(changes);
-        call.ask(Request { flags: which, ..self.request(Operation::SetAttr) })?;
-        self.note(&call);
-        Ok(())
+        // One that fails may have changed some.
+        let done = call.ask(Request { flags: which, ..self.request(Operation::SetAttr) });
+        match done {
+            Ok(_) => drop(self.note(&call, true)),
+            Err(_) => self.changed(),
+        }
+        done.map(drop)
     }
 
     fn remove(&self, operation: Operation, name: &[u8], unused: bool) -> Result<()> {
-        let call = self.call();
+        let call = self.ordered_call();
         let request = Request { a: call.name(name), flags: losing(unused), ..self.request(operation) };
-        call.ask(request).map(drop)
+        let done = call.ask(request).map(drop);
+        self.changed();
+        self.proves(done)
+    }
+
+    /// If a change of names was made, they can be changed.
+    fn proves<T>(&self, done: Result<T>) -> Result<T> {
+        done.inspect(|_| self.volume.names.prove())
     }
 
     pub(super) fn shown(&self, a: &Attributes) -> Stat {
@@ -173,6 +313,7 @@ impl Drop for Node {
             return;
         }
         let storage = self.volume.storage;
+        storage.drops.fetch_add(1, Ordering::SeqCst);
         {
             let mut nodes = storage.nodes.lock();
             // It may have been given anew meanwhile.
@@ -192,7 +333,11 @@ impl Inode for Node {
     }
 
     fn seen(&self) -> Stat {
-        self.shown(&self.seen.lock())
+        self.shown(&self.seen.lock().attributes)
+    }
+
+    fn at_hand(&self) -> Option<Stat> {
+        self.known().map(|known| self.shown(&known))
     }
 
     fn kind(&self) -> FileType {
@@ -200,16 +345,16 @@ impl Inode for Node {
     }
 
     fn place(&self) -> (u64, u64) {
-        (self.volume.dev, self.seen.lock().ino)
+        (self.volume.dev, self.seen.lock().attributes.ino)
     }
 
     fn perm(&self) -> Perm {
-        let seen = self.seen.lock();
+        let seen = self.seen.lock().attributes;
         Perm { mode: seen.mode, uid: seen.uid, gid: seen.gid }
     }
 
     fn statfs(&self) -> StatFs {
-        let call = self.call();
+        let call = self.ordered_call();
         if call.ask(self.request(Operation::StatFs)).is_err() {
             return StatFs::default();
         }
@@ -245,7 +390,10 @@ impl Inode for Node {
         };
         match a.size {
             Some(size) => self.resize(size, &changes, which),
-            None => self.change(&changes, which),
+            None => {
+                self.write_out();
+                self.change(&changes, which)
+            }
         }
     }
 
@@ -253,14 +401,14 @@ impl Inode for Node {
         if self.kind != FileType::Directory {
             return Err(Errno::ENOTDIR);
         }
-        let call = self.call();
+        let call = self.ordered_call();
         let request = Request { a: call.name(name), ..self.request(Operation::Lookup) };
         let id = call.ask(request)?.node;
         Ok(self.given(&call, id)?)
     }
 
     fn create(&self, name: &[u8], mode: u32, uid: u32, gid: u32, rdev: u64) -> Result<Arc<dyn Inode>> {
-        let call = self.call();
+        let call = self.ordered_call();
         let request = Request {
             a: call.name(name),
             b: mode.into(),
@@ -269,18 +417,20 @@ impl Inode for Node {
             other: rdev,
             ..self.request(Operation::Make)
         };
-        let id = call.ask(request)?.node;
-        Ok(self.given(&call, id)?)
+        let made = self.proves(call.ask(request));
+        self.changed();
+        Ok(self.given(&call, made?.node)?)
     }
 
     fn symlink(&self, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Arc<dyn Inode>> {
         if target.len() > TARGET {
             return Err(Errno::ENAMETOOLONG);
         }
-        let call = self.call();
+        let call = self.ordered_call();
         let (a, b) = (call.name(name), call.second(target));
-        let id = call.ask(Request { a, b, c: uid, d: gid, ..self.request(Operation::Symlink) })?.node;
-        Ok(self.given(&call, id)?)
+        let made = call.ask(Request { a, b, c: uid, d: gid, ..self.request(Operation::Symlink) });
+        self.changed();
+        Ok(self.given(&call, made?.node)?)
     }
 
     fn link(&self, name: &[u8], inode: &Arc<dyn Inode>) -> Result<()> {
@@ -288,14 +438,24 @@ impl Inode for Node {
         if file.nameless.load(Ordering::Relaxed) {
             return Err(Errno::ENOENT);
         }
-        let call = self.call();
+        let call = file.ordered_call();
         let request = Request { a: call.name(name), other: self.id, ..file.request(Operation::Link) };
-        call.ask(request)?;
-        file.note(&call);
+        let done = call.ask(request);
+        self.changed();
+        done?;
+        file.note(&call, true);
+        // Whoever takes a name away has to know that there is another one.
+        let links = call.attributes().nlink;
+        let mut seen = file.seen.lock();
+        seen.attributes.nlink = seen.attributes.nlink.max(links);
         Ok(())
     }
 
     fn unlink(&self, name: &[u8], unused: bool) -> Result<()> {
+        if unused && self.unlink_later(name) {
+            self.changed();
+            return Ok(());
+        }
         self.remove(Operation::Unlink, name, unused)
     }
 
@@ -312,7 +472,7 @@ impl Inode for Node {
         unused: bool,
     ) -> Result<()> {
         let to = self.same_volume(new_dir)?;
-        let call = self.call();
+        let call = self.ordered_call();
         let (a, b) = (call.name(name), call.second(new_name));
         let request = Request {
             a,
@@ -321,11 +481,24 @@ impl Inode for Node {
             flags: flags.bits() | losing(unused),
             ..self.request(Operation::Rename)
         };
-        call.ask(request).map(drop)
+        let done = call.ask(request).map(drop);
+        self.changed();
+        to.changed();
+        self.proves(done)
+    }
+
+    fn rename_later(&self, name: &[u8], new_dir: &Arc<dyn Inode>, new_name: &[u8]) -> bool {
+        let Ok(to) = self.same_volume(new_dir) else { return false };
+        let later = self.rename_later_to(name, &to, new_name);
+        if later {
+            self.changed();
+            to.changed();
+        }
+        later
     }
 
     fn tmpfile(&self, mode: u32, uid: u32, gid: u32) -> Result<Arc<dyn Inode>> {
-        let call = self.call();
+        let call = self.ordered_call();
         let request = Request { b: mode.into(), c: uid, d: gid, ..self.request(Operation::TmpFile) };
         let id = call.ask(request)?.node;
         Ok(self.given(&call, id)?)
@@ -339,9 +512,39 @@ impl Inode for Node {
         if self.kind != FileType::Symlink {
             return Err(Errno::EINVAL);
         }
+        if let Some(target) = self.target.get() {
+            return Ok(target.to_vec());
+        }
         let call = self.call();
         let len = call.ask(self.request(Operation::ReadLink))?.value;
-        Ok(call.text(Call::length(len, TARGET)?))
+        let target = call.text(Call::length(len, TARGET)?);
+        // Who has set it meanwhile has set the same.
+        let _ = self.target.set(target.clone().into());
+        Ok(target)
+    }
+
+    fn link_text(&self) -> Option<&[u8]> {
+        self.target.get().map(|target| &**target)
+    }
+
+    fn name_changed(&self, gone: bool) {
+        // Nobody will read what waits.
+        if gone && self.waits.load(Ordering::SeqCst) && self.seen.lock().attributes.nlink <= 1 {
+            let mut held = self.mapped.lock();
+            if let Some(m) = held.as_mut() {
+                self.cut(m, 0);
+            }
+            self.is_written(&held);
+        }
+        self.changed();
+    }
+
+    fn own_references(&self) -> usize {
+        self.waits.load(Ordering::SeqCst).into()
+    }
+
+    fn lease_number(&self) -> u32 {
+        self.volume.lease().number()
     }
 
     fn open(&self, _flags: OpenFlags) -> Result<Arc<dyn FileOps>> {
@@ -369,6 +572,10 @@ impl Inode for Node {
 
     fn attachments(&self) -> Option<&Attachments> {
         Some(&self.attachments)
+    }
+
+    fn outside_locks(&self) -> Option<&dyn Outside> {
+        Some(self)
     }
 
     fn shared(&self) -> bool {

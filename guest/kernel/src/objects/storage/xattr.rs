@@ -29,7 +29,9 @@ impl Node {
             flags: how as u32,
             ..self.request(Operation::SetXattr)
         };
-        call.ask(request).map(drop)
+        let done = call.ask(request).map(drop);
+        self.changed();
+        done
     }
 
     pub(super) fn xattr_list(&self) -> Result<Vec<u8>> {
@@ -41,7 +43,9 @@ impl Node {
     pub(super) fn xattr_remove(&self, name: &[u8]) -> Result<()> {
         let call = self.call();
         let request = Request { a: call.name(name), ..self.request(Operation::RemoveXattr) };
-        call.ask(request).map(drop)
+        let done = call.ask(request).map(drop);
+        self.changed();
+        done
     }
 }
 

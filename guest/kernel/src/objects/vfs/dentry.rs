@@ -2,7 +2,8 @@
 //!
 //! A directory's names are held strongly, and each child holds its parent, so a cached name stays until it is
 //! unlinked or [`prune`] drops it. Names known to be absent are kept too, where only this cache makes names
-//! ([`Inode::in_memory`]). The tree is shielded (`doppel_machine::shield`): walks read it without locks or
+//! ([`Inode::in_memory`]). Where others may make them as well ([`Inode::shared`]) both are true under the lease they were found
+//! under, and are looked up again without one. The tree is shielded (`doppel_machine::shield`): walks read it without locks or
 //! counts (`lookup::fast`). Names change only under their directory's `children` lock, which is also held over the inode
 //! operation that makes the change, so cache and file system never disagree.
 //! Lock order: rename lock → children (of two directories: by address) → inode → shield.
@@ -30,7 +31,10 @@ const HANDLED: u32 = 8;
 
 /// The right to change the names of a directory.
 #[derive(Default)]
-pub(crate) struct Children(());
+pub(crate) struct Children {
+    /// The lease under which names were looked up last.
+    lease: u32,
+}
 
 /// A name: most are short and need no memory of their own.
 pub(crate) enum Name {
@@ -68,8 +72,8 @@ struct Link {
 /// What the cache knows of a name.
 pub(crate) enum Entry {
     Child(Arc<Dentry>),
-    /// There is no such name.
-    Absent(Name),
+    /// There is no such name: as long as this is the lease.
+    Absent(Name, u32),
 }
 
 /// A name in a directory, with the inode it stands for.
@@ -80,6 +84,10 @@ pub struct Dentry {
     in_memory: bool,
     shared: bool,
     flags: AtomicU32,
+    /// The lease under which its name was found in its directory ([`Dentry::lease`]).
+    found: AtomicU32,
+    /// The lease under which all names in it are known; 0: some may not be.
+    complete: AtomicU32,
     link: Shielded<Link>,
     entries: Shielded<NameTable<Entry>>,
     /// Held over every change of names in this directory.
@@ -109,6 +117,8 @@ impl Dentry {
             in_memory,
             shared,
             flags: AtomicU32::new(USED),
+            found: AtomicU32::new(0),
+            complete: AtomicU32::new(0),
             link: Shielded::new(Link { parent, name: Name::new(name) }),
             entries: Shielded::default(),
             children: Mutex::default(),
@@ -128,6 +138,24 @@ impl Dentry {
     /// Whether others change its names ([`Inode::shared`]).
     pub(crate) fn is_shared(&self) -> bool {
         self.shared
+    }
+
+    /// Under which lease what is known of names in it is true; none: they are to be looked up. Where only this kernel changes names
+    /// it is always 0.
+    #[inline]
+    pub(crate) fn lease(&self) -> Option<u32> {
+        if self.shared { Some(self.inode.lease_number()).filter(|n| *n != 0) } else { Some(0) }
+    }
+
+    /// Under which lease its name was found.
+    #[inline]
+    pub(crate) fn found(&self) -> u32 {
+        self.found.load(Ordering::Acquire)
+    }
+
+    /// A directory that was made under a lease: all names in it are known.
+    pub(crate) fn set_complete(&self, children: &Children) {
+        self.complete.store(children.lease, Ordering::Release);
     }
 
     /// Whether its inode is one of a file system in memory ([`Inode::in_memory`]).
@@ -155,7 +183,7 @@ impl Dentry {
     pub(crate) fn known<'g>(&'g self, r: &'g Reading, hash: u32, name: &[u8]) -> Option<&'g Entry> {
         self.entries.get(r).find(hash, |e| match e {
             Entry::Child(c) => c.link.get(r).name.bytes() == name,
-            Entry::Absent(n) => n.bytes() == name,
+            Entry::Absent(n, _) => n.bytes() == name,
         })
     }
 
@@ -193,9 +221,6 @@ impl Dentry {
 
     /// The child called `name`.
     pub fn child(self: &Arc<Self>, name: &[u8]) -> Result<Arc<Self>> {
-        if self.shared {
-            return self.child_locked(&mut self.children.lock(), name);
-        }
         if let Some(known) = self.look(name) {
             return known;
         }
@@ -209,25 +234,38 @@ impl Dentry {
 
     /// What the cache says: the child, or ENOENT.
     fn look(&self, name: &[u8]) -> Option<Result<Arc<Self>>> {
-        Some(match self.known(&shield::read(), name_hash(name), name)? {
-            Entry::Child(c) => {
+        let lease = self.lease()?;
+        Some(match self.known(&shield::read(), name_hash(name), name) {
+            Some(Entry::Child(c)) if c.found() == lease => {
                 c.mark_used();
                 Ok(c.clone())
             }
-            Entry::Absent(_) => Err(Errno::ENOENT),
+            Some(Entry::Absent(_, found)) if *found == lease => Err(Errno::ENOENT),
+            None if lease != 0 && self.complete.load(Ordering::Acquire) == lease => Err(Errno::ENOENT),
+            _ => return None,
         })
+    }
+
+    /// The child that has or had this name.
+    fn known_child(&self, name: &[u8]) -> Option<Arc<Self>> {
+        match self.known(&shield::read(), name_hash(name), name)? {
+            Entry::Child(c) => Some(c.clone()),
+            Entry::Absent(..) => None,
+        }
     }
 
     /// As [`Self::child`], with this directory's `children` locked by the caller.
     pub(crate) fn child_locked(self: &Arc<Self>, children: &mut Children, name: &[u8]) -> Result<Arc<Self>> {
-        let known = self.look(name);
-        if let Some(known) = &known
-            && !self.shared
-        {
-            return known.clone();
+        children.lease = self.lease().unwrap_or(0);
+        if let Some(known) = self.look(name) {
+            return known;
         }
-        match (self.inode.lookup(name), known) {
-            (Ok(inode), Some(Ok(known))) if Arc::ptr_eq(&inode, &known.inode) => Ok(known),
+        match (self.inode.lookup(name), self.known_child(name)) {
+            (Ok(inode), Some(known)) if Arc::ptr_eq(&inode, &known.inode) => {
+                known.found.store(children.lease, Ordering::Release);
+                known.mark_used();
+                Ok(known)
+            }
             (Ok(inode), Some(_)) => {
                 // Others have put another file there.
                 self.forget(children, name);
@@ -240,12 +278,19 @@ impl Dentry {
             (Err(e), Some(_)) => Err(e),
             (Ok(inode), None) => Ok(self.adopt(children, inode, name)),
             (Err(e), None) => {
-                if e == Errno::ENOENT && self.cacheable && self.in_memory && !self.unlinked() {
-                    self.put(&mut shield::write(), name, Entry::Absent(Name::new(name)));
+                if e == Errno::ENOENT && self.keeps_absent(children.lease) {
+                    let entry = Entry::Absent(Name::new(name), children.lease);
+                    let old = self.put(&mut shield::write(), name, entry);
+                    drop(old);
                 }
                 Err(e)
             }
         }
+    }
+
+    /// Whether it is worth something that a name was found to be absent under a lease.
+    fn keeps_absent(&self, lease: u32) -> bool {
+        self.cacheable && (self.in_memory || lease != 0) && !self.unlinked()
     }
 
     /// Puts what is known of a name into the cache; gives what was known before, to be dropped outside the guard.
@@ -262,14 +307,14 @@ impl Dentry {
         let hash = name_hash(name);
         let target = match self.entries.get(w).find(hash, |e| match e {
             Entry::Child(c) => c.link.get(w).name.bytes() == name,
-            Entry::Absent(n) => n.bytes() == name,
+            Entry::Absent(n, _) => n.bytes() == name,
         })? {
             Entry::Child(c) => Some(Arc::as_ptr(c)),
-            Entry::Absent(_) => None,
+            Entry::Absent(..) => None,
         };
         let old = self.entries.get_mut(w).remove(hash, |e| match (e, target) {
             (Entry::Child(c), Some(t)) => core::ptr::eq(Arc::as_ptr(c), t),
-            (Entry::Absent(n), None) => n.bytes() == name,
+            (Entry::Absent(n, _), None) => n.bytes() == name,
             _ => false,
         });
         cached().fetch_sub(usize::from(old.is_some()), Ordering::Relaxed);
@@ -279,11 +324,12 @@ impl Dentry {
     /// Caches a new name.
     pub(crate) fn adopt(
         self: &Arc<Self>,
-        _children: &mut Children,
+        children: &mut Children,
         inode: Arc<dyn Inode>,
         name: &[u8],
     ) -> Arc<Self> {
         let c = Self::make(inode, Some(self.clone()), name);
+        c.found.store(children.lease, Ordering::Relaxed);
         if self.cacheable && !self.unlinked() {
             let old = self.put(&mut shield::write(), name, Entry::Child(c.clone()));
             drop(old);
@@ -292,14 +338,14 @@ impl Dentry {
     }
 
     /// Takes a name out of the cache because it is no more.
-    pub(crate) fn forget(&self, _children: &mut Children, name: &[u8]) {
+    pub(crate) fn forget(&self, children: &mut Children, name: &[u8]) {
         let old = {
             let w = &mut shield::write();
             let old = self.cut(w, name);
             if let Some(Entry::Child(c)) = &old {
                 c.set(UNLINKED, true);
-                if self.cacheable && self.in_memory && !self.unlinked() {
-                    self.put(w, name, Entry::Absent(Name::new(name)));
+                if self.keeps_absent(children.lease) {
+                    self.put(w, name, Entry::Absent(Name::new(name), children.lease));
                 }
             }
             old
@@ -335,6 +381,11 @@ impl Dentry {
                 Some(v) => v.set(UNLINKED, true),
                 None => {}
             }
+            // The lease under which both names were looked up.
+            let lease = child.found();
+            if !swap && lease != 0 && a.keeps_absent(lease) {
+                a.put(w, old, Entry::Absent(Name::new(old), lease));
+            }
         }
         drop((garbage, links));
     }
@@ -367,13 +418,17 @@ pub(crate) fn trim() {
 
 /// Drops all cached names that nobody holds.
 pub(super) fn drop_unused() {
-    let roots = super::mount::vfs().root_dentries();
+    drop_cached(&super::mount::vfs().root_dentries());
+}
+
+/// Drops what is only cached below these.
+pub(super) fn drop_cached(roots: &[Arc<Dentry>]) {
     // The first time forgets who was looked up; then a directory goes one time after the last name in it.
     let mut before = usize::MAX;
-    prune(&roots);
+    prune(roots);
     while cached().load(Ordering::Relaxed) < before {
         before = cached().load(Ordering::Relaxed);
-        prune(&roots);
+        prune(roots);
     }
 }
 
@@ -396,6 +451,9 @@ fn prune(roots: &[Arc<Dentry>]) {
             }
         }
         doomed.sort_unstable();
+        if !doomed.is_empty() {
+            d.complete.store(0, Ordering::Release);
+        }
         let dead = d
             .entries
             .get_mut(&mut w)

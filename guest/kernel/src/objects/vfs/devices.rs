@@ -1,4 +1,4 @@
-//! Character devices by number, and the memory devices.
+//! Devices by number, and the memory devices.
 //!
 //! Drivers register an open function for a range of minors; device nodes anywhere (in /dev or in the image)
 //! lead here.
@@ -22,6 +22,12 @@ use crate::{Errno, Result};
 /// Opens a device: `(minor, open flags)`.
 pub type Open = fn(u32, OpenFlags) -> Result<Arc<dyn FileOps>>;
 
+/// Opens a block device: `(major and minor, open flags)`.
+pub type OpenBlock = fn((u32, u32), OpenFlags) -> Result<Arc<dyn FileOps>>;
+
+/// A driver of block devices: their major number, minor numbers, and how they are opened.
+type BlockDriver = (u32, RangeInclusive<u32>, OpenBlock);
+
 struct Driver {
     major: u32,
     minors: RangeInclusive<u32>,
@@ -31,6 +37,7 @@ struct Driver {
 #[derive(Default)]
 pub(crate) struct Registry {
     drivers: SpinLock<Vec<Driver>>,
+    blocks: SpinLock<Vec<BlockDriver>>,
 }
 
 /// The domain's.
@@ -39,6 +46,21 @@ pub(crate) static REGISTRY: Part<Registry> = Part::new();
 /// Registers `open` for character devices of `major` with these minors; the newest registration wins.
 pub fn register(major: u32, minors: RangeInclusive<u32>, open: Open) {
     REGISTRY.drivers.lock().push(Driver { major, minors, open });
+}
+
+/// Registers `open` for block devices of `major` with these minors.
+pub fn register_block(major: u32, minors: RangeInclusive<u32>, open: OpenBlock) {
+    REGISTRY.blocks.lock().push((major, minors, open));
+}
+
+/// Opens a block device; ENXIO if no driver serves it.
+pub(crate) fn open_block(rdev: u64, flags: OpenFlags) -> Result<Arc<dyn FileOps>> {
+    let (major, minor) = split(rdev);
+    let open = {
+        let drivers = REGISTRY.blocks.lock();
+        drivers.iter().find(|(m, minors, _)| *m == major && minors.contains(&minor)).map(|(_, _, open)| *open)
+    };
+    (open.ok_or(Errno::ENXIO)?)((major, minor), flags)
 }
 
 /// Major and minor number of a device number.

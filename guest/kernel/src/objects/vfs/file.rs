@@ -9,20 +9,19 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
 use super::attach::Attachments;
-use super::attach::locks::Locks;
-use super::attach::notify::{self, event};
+use super::attach::locks::{Locks, Outside};
+use super::attach::notify::{self, InotifyMask};
 use super::attr::Stat;
 use super::inode::Inode;
 use super::io::{Input, Output};
-pub use super::poll;
 use super::sigio::{Async, Sigio};
 use crate::core::hook::Hook;
 use crate::core::numbers::numbers;
-use crate::core::sched::{Mutex, MutexGuard, PollTable};
+use crate::core::sched::{Mutex, MutexGuard, PollEvents, PollTable};
 use crate::core::subject::CURRENT;
 use crate::memory::{MapSource, Mapped};
 use crate::objects::lookup::path::Path;
-use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::flags::{FallocateFlags, OpenFlags};
 use crate::{Errno, Result};
 
 /// Receives one directory entry (inode number, position after it, type, name); false stops the listing.
@@ -102,8 +101,8 @@ pub trait FileOps: Any + Send + Sync {
 
     /// The events (`poll` bits) that hold now. If `table` is given, first registers on the queues that will
     /// be woken when that changes.
-    fn poll(&self, _file: &File, _table: Option<&mut PollTable>) -> u32 {
-        poll::POLLIN | poll::POLLOUT | poll::POLLRDNORM | poll::POLLWRNORM
+    fn poll(&self, _file: &File, _table: Option<&mut PollTable>) -> PollEvents {
+        PollEvents::IN | PollEvents::OUT | PollEvents::RDNORM | PollEvents::WRNORM
     }
 
     /// Which ways splice and sendfile move its bytes; others give EINVAL at once.
@@ -143,7 +142,7 @@ pub trait FileOps: Any + Send + Sync {
     }
 
     /// `fallocate(2)`.
-    fn fallocate(&self, _file: &File, _mode: u32, _offset: u64, _len: u64) -> Result<()> {
+    fn fallocate(&self, _file: &File, _mode: FallocateFlags, _offset: u64, _len: u64) -> Result<()> {
         Err(Errno::EOPNOTSUPP)
     }
 
@@ -246,8 +245,8 @@ pub trait OnClose: Send + Sync {
 pub struct Watchers {
     /// The current process has closed a descriptor of it.
     pub closed: fn(&File),
-    /// An [`event`] of it, for it and the directory it was opened in.
-    pub event: fn(&File, u32),
+    /// An event of it, for it and the directory it was opened in.
+    pub event: fn(&File, InotifyMask),
 }
 
 /// Set by inotify and directory notification.
@@ -371,7 +370,7 @@ impl File {
     }
 
     /// Polls, see [`FileOps::poll`].
-    pub fn poll(&self, table: Option<&mut PollTable>) -> u32 {
+    pub fn poll(&self, table: Option<&mut PollTable>) -> PollEvents {
         self.ops.poll(self, table)
     }
 
@@ -407,10 +406,18 @@ impl File {
         self.inode.as_ref()?.attachments()
     }
 
+    /// Who keeps its locks, if others than this kernel may lock it as well.
+    pub fn outside_locks(&self) -> Option<&dyn Outside> {
+        self.inode.as_ref()?.outside_locks()
+    }
+
     /// Drops locks on the file: the current process' if it has closed a descriptor, the file's own with the last one.
     fn unlock(&self, closed: bool, last: bool) {
-        if let Some(locks) = self.attachments().and_then(Attachments::get::<Locks>) {
-            locks.drop_of(closed.then(crate::core::subject::pid), last.then_some(self.id));
+        let Some(locks) = self.attachments().and_then(Attachments::get::<Locks>) else { return };
+        let (pid, file) = (closed.then(crate::core::subject::pid), last.then_some(self.id));
+        match self.outside_locks() {
+            Some(outside) => locks.drop_with(outside, pid, file, None),
+            None => locks.drop_of(pid, file),
         }
     }
 
@@ -441,7 +448,7 @@ impl File {
                 c.closed();
             }
             if notify::watching() && !self.flags().contains(OpenFlags::PATH) {
-                let how = if self.writable() { event::IN_CLOSE_WRITE } else { event::IN_CLOSE_NOWRITE };
+                let how = if self.writable() { InotifyMask::CLOSE_WRITE } else { InotifyMask::CLOSE_NOWRITE };
                 (WATCHERS.get().event)(self, how);
             }
             self.ops.release(self);

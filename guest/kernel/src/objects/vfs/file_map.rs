@@ -3,7 +3,7 @@
 use crate::memory::Mapped;
 use alloc::sync::Arc;
 
-use crate::memory::vma::{Backing, Vma, WriteGuard, vm};
+use crate::memory::vma::{Backing, Prot, VmFlags, Vma, WriteGuard};
 use crate::memory::{MapSource, PAGE, page_up};
 use crate::objects::vfs::File;
 use crate::objects::vfs::flags::OpenFlags;
@@ -34,26 +34,24 @@ bitflags::bitflags! {
     }
 }
 
-pub(crate) const PROT_RWX: u32 = 7;
-
 /// Memory shared with children: an unnamed object of the page file.
-pub(crate) fn shared_anonymous(prot: u32, vflags: u32, len: u64) -> Result<Vma> {
+pub(crate) fn shared_anonymous(prot: Prot, vflags: VmFlags, len: u64) -> Result<Vma> {
     let o = crate::objects::pages::Object::new(len);
     Ok(Vma::object(prot, vflags, Backing::Pages(o), None, 0))
 }
 
 /// A mapping of `file` from `offset` on, permissions checked.
-pub fn file_vma(file: &Arc<File>, prot: u32, vflags: u32, offset: u64, _len: u64) -> Result<Vma> {
+pub fn file_vma(file: &Arc<File>, prot: Prot, vflags: VmFlags, offset: u64, _len: u64) -> Result<Vma> {
     if file.flags().contains(OpenFlags::PATH) {
         return Err(Errno::EBADF);
     }
     if !file.readable() {
         return Err(Errno::EACCES);
     }
-    let shared = vflags & vm::SHARED != 0;
+    let shared = vflags.contains(VmFlags::SHARED);
     let sealed = shared && crate::objects::ipc::memfd::write_sealed(file);
-    let max_prot = if shared && (sealed || !file.writable()) { PROT_RWX & !2 } else { PROT_RWX };
-    if prot & !max_prot != 0 {
+    let max_prot = if shared && (sealed || !file.writable()) { Prot::RX } else { Prot::RWX };
+    if !max_prot.contains(prot) {
         return Err(if sealed { Errno::EPERM } else { Errno::EACCES });
     }
     let keep = Some(file.clone() as Arc<dyn Mapped>);
@@ -67,14 +65,14 @@ pub fn file_vma(file: &Arc<File>, prot: u32, vflags: u32, offset: u64, _len: u64
     };
     v.max_prot = max_prot;
     if shared
-        && max_prot & 2 != 0
+        && max_prot.contains(Prot::WRITE)
         && let Backing::Pages(o) = &v.backing
     {
         match WriteGuard::new(o) {
             Ok(g) => v.write_guard = Some(g),
-            Err(e) if prot & 2 != 0 => return Err(e),
+            Err(e) if prot.contains(Prot::WRITE) => return Err(e),
             // Sealed against writing: it may be read, and never made writable.
-            Err(_) => v.max_prot &= !2,
+            Err(_) => v.max_prot -= Prot::WRITE,
         }
     }
     Ok(v)

@@ -141,6 +141,21 @@ bitflags::bitflags! {
     }
 }
 
+bitflags::bitflags! {
+    /// `FALLOC_FL_` flags of `fallocate(2)`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct FallocateFlags: u32 {
+        const KEEP_SIZE = 1;
+        const PUNCH_HOLE = 2;
+        const ZERO_RANGE = 16;
+    }
+}
+
+impl FallocateFlags {
+    /// No bit: room is made.
+    pub const ALLOCATE: Self = Self::empty();
+}
+
 numbers! {
     /// What `setxattr(2)` asks of an attribute.
     pub enum SetXattr {

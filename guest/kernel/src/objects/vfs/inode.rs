@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 
 pub use super::attach::Attachments;
+use super::attach::locks::Outside;
 pub use super::attr::{FileType, Perm, SetAttr, Stat, StatFs, Time};
 use super::file::{File, FileOps};
 use crate::objects::lookup::path::Path;
@@ -20,6 +21,11 @@ pub trait Inode: Any + Send + Sync {
     /// Attributes of a file that was looked up just now: those that the lookup brought, if it did.
     fn seen(&self) -> Stat {
         self.stat()
+    }
+
+    /// Attributes, if they are to be had under a guard of `doppel_machine::shield`.
+    fn at_hand(&self) -> Option<Stat> {
+        Some(self.stat())
     }
 
     /// The kind of file; never changes.
@@ -151,6 +157,11 @@ pub trait Inode: Any + Send + Sync {
         None
     }
 
+    /// Who keeps its locks, if others than this kernel may lock it as well.
+    fn outside_locks(&self) -> Option<&dyn Outside> {
+        None
+    }
+
     /// Whether it belongs to a file system in memory: names come and go only through the path layer, which may
     /// therefore remember absent ones, and `stat`, `perm` and the like take only leaf locks, so that they may be
     /// called under a guard of `doppel_machine::shield`.
@@ -158,9 +169,29 @@ pub trait Inode: Any + Send + Sync {
         false
     }
 
-    /// Whether others than this kernel change its names: the path layer looks a known one up again.
+    /// Whether others than this kernel may change its names: the path layer looks a known one up again, but under a lease.
     fn shared(&self) -> bool {
         false
+    }
+
+    /// The number of the lease under which others do not change names of its file system ([`Self::shared`]); 0: there is none. What
+    /// was found under one is true as long as that is the number.
+    fn lease_number(&self) -> u32 {
+        0
+    }
+
+    /// A name of it came, went or changed; `gone`: it went, and nobody has the file in use by it.
+    fn name_changed(&self, _gone: bool) {}
+
+    /// Has a rename wait that cannot fail: the name is there, and at the new one stands nothing, or a file that is no directory and that
+    /// nobody has in use. False: it is to be asked for.
+    fn rename_later(&self, _name: &[u8], _new_dir: &Arc<dyn Inode>, _new_name: &[u8]) -> bool {
+        false
+    }
+
+    /// References to it that its file system has for a while.
+    fn own_references(&self) -> usize {
+        0
     }
 
     /// Whether lookups and listings may be cached by the path layer (false for /proc).

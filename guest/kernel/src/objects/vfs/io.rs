@@ -20,7 +20,7 @@ pub struct IoVec {
     pub len: usize,
 }
 
-enum Place<K> {
+enum Buffers<K> {
     User { first: IoVec, rest: Vec<IoVec> },
     Kernel(K),
 }
@@ -35,7 +35,7 @@ pub enum Piece<B> {
 
 /// What both directions share: where the bytes are, and how far the transfer is.
 struct Cursor<K> {
-    place: Place<K>,
+    buffers: Buffers<K>,
     left: usize,
     done: usize,
 }
@@ -62,18 +62,18 @@ fn next_piece(first: &mut IoVec, rest: &mut Vec<IoVec>, max: usize) -> Option<Io
 impl<K> Cursor<K> {
     #[inline]
     fn user(base: UserPtr, len: usize) -> Self {
-        Self { place: Place::User { first: IoVec { base, len }, rest: Vec::new() }, left: len, done: 0 }
+        Self { buffers: Buffers::User { first: IoVec { base, len }, rest: Vec::new() }, left: len, done: 0 }
     }
 
     fn iovecs(mut v: Vec<IoVec>) -> Self {
         let left = v.iter().map(|i| i.len).sum();
         v.reverse();
         let first = v.pop().unwrap_or(IoVec { base: UserPtr(0), len: 0 });
-        Self { place: Place::User { first, rest: v }, left, done: 0 }
+        Self { buffers: Buffers::User { first, rest: v }, left, done: 0 }
     }
 
     fn kernel(buf: K, left: usize) -> Self {
-        Self { place: Place::Kernel(buf), left, done: 0 }
+        Self { buffers: Buffers::Kernel(buf), left, done: 0 }
     }
 
     /// Moves up to `n` bytes, piece by piece. `step` is told how many bytes of them went before, and returns how
@@ -89,12 +89,12 @@ impl<K> Cursor<K> {
         let n = n.min(self.left);
         while at < n && self.left > 0 {
             let max = (n - at).min(self.left);
-            let (got, want) = match &mut self.place {
-                Place::User { first, rest } => {
+            let (got, want) = match &mut self.buffers {
+                Buffers::User { first, rest } => {
                     let Some(p) = next_piece(first, rest, max) else { break };
                     (step(at, Piece::User(p.base, p.len)), p.len)
                 }
-                Place::Kernel(buf) => (step(at, Piece::Kernel((buf, self.done..self.done + max))), max),
+                Buffers::Kernel(buf) => (step(at, Piece::Kernel((buf, self.done..self.done + max))), max),
             };
             if got < want {
                 self.left = got;

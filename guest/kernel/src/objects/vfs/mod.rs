@@ -15,7 +15,6 @@ pub mod inode;
 pub mod io;
 pub mod kinds;
 pub mod mount;
-pub mod poll;
 pub mod rw;
 pub mod sigio;
 pub mod synthetic;
@@ -30,6 +29,11 @@ pub use io::{Input, Output};
 /// Drops what is only cached.
 pub fn drop_caches() {
     dentry::drop_unused();
+}
+
+/// Drops what is only cached below a directory, which may be mounted nowhere any more.
+pub fn drop_cached(root: &alloc::sync::Arc<dentry::Dentry>) {
+    dentry::drop_cached(core::slice::from_ref(root));
 }
 
 /// In a clone: finds what [`init`] made.

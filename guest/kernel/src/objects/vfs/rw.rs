@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use doppel_machine::user::UserPtr;
 
 use crate::core::subject::subject;
-use crate::objects::ipc::inotify::{event, file_event};
+use crate::objects::ipc::inotify::{InotifyMask, file_event};
 use crate::objects::vfs::fdtable::{Alone, FileRef};
 use crate::objects::vfs::file::File;
 use crate::objects::vfs::flags::OpenFlags;
@@ -61,7 +61,7 @@ pub fn read_file(f: &FileRef<'_>, out: &mut Output<'_>) -> Result<usize> {
     } else {
         f.ops().read(f, out, 0)?
     };
-    file_event(f, event::IN_ACCESS);
+    file_event(f, InotifyMask::ACCESS);
     Ok(n)
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn written(f: &File, r: Result<usize>) -> Result<usize> {
     match r {
         Ok(n) => {
             if n > 0 {
-                file_event(f, event::IN_MODIFY);
+                file_event(f, InotifyMask::MODIFY);
             }
             Ok(n)
         }

@@ -11,9 +11,8 @@ use alloc::sync::Arc;
 
 use doppel_machine::sync::SpinLock;
 
-use super::poll;
 use crate::core::hook::Hook;
-use crate::core::sched::{PollTable, Wake};
+use crate::core::sched::{PollEvents, PollTable, Wake};
 use crate::process::signal::SigInfo;
 use crate::{Errno, Result};
 use doppel_abi_linux::signal::{code, sig};
@@ -112,18 +111,19 @@ struct Sender {
 }
 
 impl Wake for Sender {
-    fn wake(&self, events: u32) -> bool {
+    fn wake(&self, events: PollEvents) -> bool {
         let to = *self.to.lock();
-        if events & poll::POLLPRI != 0 {
+        if events.contains(PollEvents::PRI) {
             to.send(SigInfo::kernel(sig::SIGURG));
         }
         let Some(fd) = to.fd else { return false };
         const POLL_IN: i32 = 1;
         const POLL_OUT: i32 = 2;
-        let (how, band) = if self.reads && (events == 0 || events & (poll::POLLIN | poll::POLLHUP) != 0) {
-            (POLL_IN, poll::POLLIN | poll::POLLRDNORM)
-        } else if self.writes && events & (poll::POLLOUT | poll::POLLERR) != 0 {
-            (POLL_OUT, poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND)
+        let read = events.is_empty() || events.intersects(PollEvents::IN | PollEvents::HUP);
+        let (how, band) = if self.reads && read {
+            (POLL_IN, PollEvents::READABLE)
+        } else if self.writes && events.intersects(PollEvents::OUT | PollEvents::ERR) {
+            (POLL_OUT, PollEvents::WRITABLE | PollEvents::WRBAND)
         } else {
             return false;
         };
@@ -134,7 +134,7 @@ impl Wake for Sender {
 
 impl To {
     /// The owner's signal, with details if it has been chosen: the descriptor, what it is about, and the events.
-    fn tell(&self, fd: i32, how: i32, band: u32) {
+    fn tell(&self, fd: i32, how: i32, band: PollEvents) {
         if self.signal == 0 {
             return self.send(SigInfo::kernel(sig::SIGIO));
         }
@@ -150,7 +150,7 @@ impl To {
                 | sig::SIGSYS
         );
         let how = if own { code::SI_SIGIO } else { how };
-        self.send(SigInfo::from_user(self.signal, how, fd, 0, band.into()));
+        self.send(SigInfo::from_user(self.signal, how, fd, 0, band.bits().into()));
     }
 
     /// To the owner. Nobody can be told of a failure.
@@ -233,8 +233,7 @@ impl Sigio {
     /// Signals the owner of a message about what descriptor `fd` stands for (directory notification).
     pub fn tell_message(&self, fd: i32) {
         const POLL_MSG: i32 = 3;
-        const MESSAGE: u32 = 0x400;
-        self.to().tell(fd, POLL_MSG, poll::POLLIN | poll::POLLRDNORM | MESSAGE);
+        self.to().tell(fd, POLL_MSG, PollEvents::READABLE | PollEvents::MSG);
     }
 
     /// F_SETSIG.

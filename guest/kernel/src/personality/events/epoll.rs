@@ -6,10 +6,10 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::{UserPtr, bytes_of};
 
 use crate::core::numbers::numbers;
-use crate::objects::ipc::epoll::{Epoll, EpollEvent, ep, of};
+use crate::core::sched::PollEvents;
+use crate::objects::ipc::epoll::{Epoll, EpollEvent, of};
 use crate::objects::ipc::timeout::Timeout;
 use crate::objects::vfs::flags::OpenFlags;
-use crate::personality::Arg::{Fd, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::args::{Bits, Number, RawFd};
 use crate::personality::events::anon;
@@ -22,9 +22,9 @@ pub const CALLS: &[Syscall] = &[
     call!(nr::EPOLL_CREATE, sys_epoll_create(i32), Full, ""),
     call!(nr::EPOLL_CREATE1, sys_epoll_create1(Bits<OpenFlags>), Full, ""),
     call!(nr::EPOLL_CTL, sys_epoll_ctl(RawFd, Number<Change>, RawFd, UserPtr), Full, ""),
-    call(nr::EPOLL_WAIT, sys_epoll_wait, Full, &[Fd, Ptr, Int, Int], ""),
-    call(nr::EPOLL_PWAIT, sys_epoll_pwait, Full, &[Fd, Ptr, Int, Int, Ptr, Int], ""),
-    call(nr::EPOLL_PWAIT2, sys_epoll_pwait2, Full, &[Fd, Ptr, Int, Ptr, Ptr, Int], ""),
+    call!(nr::EPOLL_WAIT, sys_epoll_wait(RawFd, UserPtr, i32, i32), Full, ""),
+    call!(nr::EPOLL_PWAIT, sys_epoll_pwait(RawFd, UserPtr, i32, i32, UserPtr, usize), Full, ""),
+    call!(nr::EPOLL_PWAIT2, sys_epoll_pwait2(RawFd, UserPtr, i32, UserPtr, UserPtr, usize), Full, ""),
 ];
 
 numbers! {
@@ -70,7 +70,7 @@ fn sys_epoll_ctl(
     if ep_file.id == file.id {
         return Err(Errno::EINVAL);
     }
-    if op == Ok(Change::Modify) && event.events & ep::EPOLLEXCLUSIVE != 0 {
+    if op == Ok(Change::Modify) && event.events().contains(PollEvents::EXCLUSIVE) {
         return Err(Errno::EINVAL);
     }
     match op? {
@@ -81,15 +81,15 @@ fn sys_epoll_ctl(
     Ok(0)
 }
 
-fn wait(args: &Args, timeout: Timeout) -> Result<u64> {
-    let max = usize::try_from(args.i32(2)).map_err(|_| Errno::EINVAL)?;
+fn wait(args: &Args, epfd: i32, user_events: UserPtr, max: i32, timeout: Timeout) -> Result<u64> {
+    let max = usize::try_from(max).map_err(|_| Errno::EINVAL)?;
     if max == 0 || max > i32::MAX as usize / EVENT_SIZE as usize {
         return Err(Errno::EINVAL);
     }
-    let file = args.file(0)?;
+    let file = args.thread.file(epfd)?;
     let epoll = of(&file).ok_or(Errno::EINVAL)?;
     let events = epoll.wait(max, timeout)?;
-    let mut at: UserPtr = args.ptr(1);
+    let mut at = user_events;
     for e in &events {
         at.write_bytes(bytes_of(e))?;
         at = at.add(EVENT_SIZE);
@@ -97,15 +97,31 @@ fn wait(args: &Args, timeout: Timeout) -> Result<u64> {
     Ok(events.len() as u64)
 }
 
-fn sys_epoll_wait(args: &Args) -> Result<u64> {
-    wait(args, Timeout::millis(args.i32(3)))
+fn sys_epoll_wait(args: &Args, RawFd(epfd): RawFd, events: UserPtr, max: i32, timeout: i32) -> Result<u64> {
+    wait(args, epfd, events, max, Timeout::millis(timeout))
 }
 
-fn sys_epoll_pwait(args: &Args) -> Result<u64> {
-    with_mask(args, args.ptr(4), args.len(5), || wait(args, Timeout::millis(args.i32(3))))
+fn sys_epoll_pwait(
+    args: &Args,
+    RawFd(epfd): RawFd,
+    events: UserPtr,
+    max: i32,
+    timeout: i32,
+    sigmask: UserPtr,
+    sigsetsize: usize,
+) -> Result<u64> {
+    with_mask(args, sigmask, sigsetsize, || wait(args, epfd, events, max, Timeout::millis(timeout)))
 }
 
-fn sys_epoll_pwait2(args: &Args) -> Result<u64> {
-    let timeout = Timeout::timespec(args.ptr(3))?;
-    with_mask(args, args.ptr(4), args.len(5), || wait(args, timeout))
+fn sys_epoll_pwait2(
+    args: &Args,
+    RawFd(epfd): RawFd,
+    events: UserPtr,
+    max: i32,
+    user_timeout: UserPtr,
+    sigmask: UserPtr,
+    sigsetsize: usize,
+) -> Result<u64> {
+    let timeout = Timeout::timespec(user_timeout)?;
+    with_mask(args, sigmask, sigsetsize, || wait(args, epfd, events, max, timeout))
 }

@@ -7,15 +7,15 @@ use doppel_abi_linux::syscalls::nr;
 use crate::Result;
 use crate::objects::ipc::eventfd::EventFd;
 use crate::objects::vfs::flags::OpenFlags;
-use crate::personality::Arg::{Hex, Int};
 use crate::personality::Support::Full;
+use crate::personality::args::Bits;
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::EVENTFD, sys_eventfd, Full, &[Int], ""),
-    call(nr::EVENTFD2, sys_eventfd2, Full, &[Int, Hex], ""),
+    call!(nr::EVENTFD, sys_eventfd(u32), Full, ""),
+    call!(nr::EVENTFD2, sys_eventfd2(u32, Bits<EventFdFlags>), Full, ""),
 ];
 
 bitflags::bitflags! {
@@ -28,8 +28,8 @@ bitflags::bitflags! {
     }
 }
 
-fn make(args: &Args, flags: EventFdFlags) -> Result<u64> {
-    let ops = Arc::new(EventFd::new(u64::from(args.u32(0)), flags.contains(EventFdFlags::SEMAPHORE)));
+fn make(args: &Args, count: u32, flags: EventFdFlags) -> Result<u64> {
+    let ops = Arc::new(EventFd::new(u64::from(count), flags.contains(EventFdFlags::SEMAPHORE)));
     anon::new_fd(
         args,
         ops,
@@ -38,10 +38,10 @@ fn make(args: &Args, flags: EventFdFlags) -> Result<u64> {
     )
 }
 
-fn sys_eventfd(args: &Args) -> Result<u64> {
-    make(args, EventFdFlags::empty())
+fn sys_eventfd(args: &Args, count: u32) -> Result<u64> {
+    make(args, count, EventFdFlags::empty())
 }
 
-fn sys_eventfd2(args: &Args) -> Result<u64> {
-    make(args, args.flags(1)?)
+fn sys_eventfd2(args: &Args, count: u32, flags: Bits<EventFdFlags>) -> Result<u64> {
+    make(args, count, flags.checked()?)
 }

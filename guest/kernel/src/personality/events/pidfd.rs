@@ -1,6 +1,6 @@
 //! System calls that make process descriptors.
 
-use crate::personality::args::{Bits, RawFd, RawFlags};
+use crate::personality::args::{Bits, NoFlags, RawFd};
 use crate::process::task::TASKS;
 use doppel_abi_linux::syscalls::nr;
 
@@ -13,7 +13,7 @@ use crate::{Errno, Result};
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
     call!(nr::PIDFD_OPEN, sys_pidfd_open(i32, Bits<OpenFlags>), Full, ""),
-    call!(nr::PIDFD_GETFD, sys_pidfd_getfd(RawFd, i32, RawFlags), Full, ""),
+    call!(nr::PIDFD_GETFD, sys_pidfd_getfd(RawFd, i32, Bits<NoFlags>), Full, ""),
 ];
 
 fn sys_pidfd_open(_: &Args, pid: i32, flags: Bits<OpenFlags>) -> Result<u64> {
@@ -29,15 +29,8 @@ fn sys_pidfd_open(_: &Args, pid: i32, flags: Bits<OpenFlags>) -> Result<u64> {
     Ok(u64::from(fd.unsigned_abs()))
 }
 
-fn sys_pidfd_getfd(
-    args: &Args,
-    RawFd(pidfd): RawFd,
-    targetfd: i32,
-    RawFlags(flags): RawFlags,
-) -> Result<u64> {
-    if flags != 0 {
-        return Err(Errno::EINVAL);
-    }
+fn sys_pidfd_getfd(args: &Args, RawFd(pidfd): RawFd, targetfd: i32, flags: Bits<NoFlags>) -> Result<u64> {
+    flags.checked()?;
     let target = process_of(pidfd)?;
     let (mine, theirs) = (args.thread.cred(), target.cred());
     let same = [theirs.ruid, theirs.euid, theirs.suid].iter().all(|u| *u == mine.fsuid);

@@ -6,15 +6,14 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 use doppel_machine::user::{UserPtr, bytes_of_mut};
 
-use crate::core::sched::{PollTable, park};
+use crate::core::sched::{PollEvents, PollTable, park};
 use crate::objects::ipc::timeout::Timeout;
 use crate::objects::vfs::fdtable::FileRef;
-use crate::objects::vfs::file::poll;
 use crate::personality::Support::Full;
 use crate::personality::events::mask::with_mask;
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::current_ref;
-use crate::process::task::{Process, current, rlimit};
+use crate::process::task::{Process, Resource, current};
 use crate::{Errno, Result};
 
 /// System calls of this module.
@@ -32,6 +31,12 @@ pod_struct! {
         pub events: u16,
         /// Returned events.
         pub revents: u16,
+    }
+}
+
+impl PollFd {
+    fn wanted(&self) -> PollEvents {
+        PollEvents::from_bits_retain(u32::from(self.events))
     }
 }
 
@@ -65,7 +70,7 @@ pub(super) fn wait_scan(
 
 /// Reads the array, waits, writes `revents` back.
 fn do_poll(process: &Process, at: UserPtr, nfds: u64, timeout: Timeout) -> Result<u64> {
-    if nfds > process.rlimit(rlimit::NOFILE) {
+    if nfds > process.rlimit(Resource::Nofile) {
         return Err(Errno::EINVAL);
     }
     let n = usize::try_from(nfds).map_err(|_| Errno::EINVAL)?;
@@ -94,13 +99,13 @@ fn do_poll(process: &Process, at: UserPtr, nfds: u64, timeout: Timeout) -> Resul
                 Some(f) => {
                     // Once something is ready nobody will sleep: no need to register.
                     let t = if ready == 0 { table.as_deref_mut() } else { None };
-                    f.poll(t) & (u32::from(p.events) | poll::POLLERR | poll::POLLHUP)
+                    f.poll(t) & (p.wanted() | PollEvents::ALWAYS)
                 }
-                None if p.fd < 0 => 0,
-                None => poll::POLLNVAL,
+                None if p.fd < 0 => PollEvents::empty(),
+                None => PollEvents::NVAL,
             };
-            p.revents = ev as u16;
-            ready += usize::from(ev != 0);
+            p.revents = ev.bits() as u16;
+            ready += usize::from(!ev.is_empty());
         }
         Ok(ready)
     })?;

@@ -6,11 +6,10 @@ use alloc::vec::Vec;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
+use crate::core::sched::PollEvents;
 use crate::objects::ipc::timeout::Timeout;
 use crate::objects::vfs::fdtable::FileRef;
 use crate::objects::vfs::fdtable::NR_OPEN;
-use crate::objects::vfs::file::poll;
-use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::events::mask::with_mask;
 use crate::personality::events::poll::wait_scan;
@@ -19,15 +18,15 @@ use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::SELECT, sys_select, Full, &[Int, Ptr, Ptr, Ptr, Ptr], ""),
-    call(nr::PSELECT6, sys_pselect6, Full, &[Int, Ptr, Ptr, Ptr, Ptr, Ptr], ""),
+    call!(nr::SELECT, sys_select(i32, UserPtr, UserPtr, UserPtr, UserPtr), Full, ""),
+    call!(nr::PSELECT6, sys_pselect6(i32, UserPtr, UserPtr, UserPtr, UserPtr, UserPtr), Full, ""),
 ];
 
 /// Events that put a descriptor in the read, write and exception set.
-const SETS: [u32; 3] = [
-    poll::POLLIN | poll::POLLRDNORM | poll::POLLRDBAND | poll::POLLHUP | poll::POLLERR,
-    poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND | poll::POLLERR,
-    poll::POLLPRI,
+const SETS: [PollEvents; 3] = [
+    PollEvents::READABLE.union(PollEvents::RDBAND).union(PollEvents::ALWAYS),
+    PollEvents::WRITABLE.union(PollEvents::WRBAND).union(PollEvents::ERR),
+    PollEvents::PRI,
 ];
 
 /// A descriptor that is watched.
@@ -48,13 +47,13 @@ fn read_set(p: UserPtr, bytes: usize) -> Result<Option<Vec<u8>>> {
     Ok(Some(v))
 }
 
-fn do_select(args: &Args, timeout: Timeout) -> Result<u64> {
-    let n = usize::try_from(args.i32(0)).map_err(|_| Errno::EINVAL)?;
+/// Waits for the descriptors below `nfds` in the sets at `user`: to read, to write, of exceptions.
+fn do_select(args: &Args, nfds: i32, user: [UserPtr; 3], timeout: Timeout) -> Result<u64> {
+    let n = usize::try_from(nfds).map_err(|_| Errno::EINVAL)?;
     // Bits beyond the open descriptors are not looked at, nor is their memory.
     let last = args.thread.files().last().map_or(0, |fd| fd + 1);
     let n = n.min(last.max(64)).min(NR_OPEN as usize);
     let bytes = n.div_ceil(64) * 8;
-    let user = [args.ptr(1), args.ptr(2), args.ptr(3)];
     let mut sets = [read_set(user[0], bytes)?, read_set(user[1], bytes)?, read_set(user[2], bytes)?];
     let mut watched = Vec::new();
     for fd in 0..n {
@@ -79,10 +78,12 @@ fn do_select(args: &Args, timeout: Timeout) -> Result<u64> {
             let ev = if w.file.unshared() {
                 w.file.poll(t)
             } else {
-                args.thread.file(w.fd as i32).map_or(u32::MAX, |f| f.poll(t))
+                args.thread.file(w.fd as i32).map_or(PollEvents::all(), |f| f.poll(t))
             };
             for (i, set) in sets.iter_mut().enumerate() {
-                if let (true, true, Some(s)) = (w.wanted & (1 << i) != 0, ev & SETS[i] != 0, set.as_mut()) {
+                if let (true, true, Some(s)) =
+                    (w.wanted & (1 << i) != 0, ev.intersects(SETS[i]), set.as_mut())
+                {
                     s[w.fd / 8] |= 1 << (w.fd % 8);
                     ready += 1;
                 }
@@ -98,24 +99,39 @@ fn do_select(args: &Args, timeout: Timeout) -> Result<u64> {
     Ok(ready as u64)
 }
 
-fn sys_select(args: &Args) -> Result<u64> {
-    let timeout = Timeout::timeval(args.ptr(4))?;
-    let r = do_select(args, timeout);
-    timeout.store_timeval(args.ptr(4));
+fn sys_select(
+    args: &Args,
+    nfds: i32,
+    read: UserPtr,
+    write: UserPtr,
+    except: UserPtr,
+    user_timeout: UserPtr,
+) -> Result<u64> {
+    let timeout = Timeout::timeval(user_timeout)?;
+    let r = do_select(args, nfds, [read, write, except], timeout);
+    timeout.store_timeval(user_timeout);
     r
 }
 
-fn sys_pselect6(args: &Args) -> Result<u64> {
-    let timeout = Timeout::timespec(args.ptr(4))?;
+fn sys_pselect6(
+    args: &Args,
+    nfds: i32,
+    read: UserPtr,
+    write: UserPtr,
+    except: UserPtr,
+    user_timeout: UserPtr,
+    sigmask: UserPtr,
+) -> Result<u64> {
+    let timeout = Timeout::timespec(user_timeout)?;
     // The sixth argument points to { mask, size }.
-    let (mask, size) = match args.ptr(5) {
+    let (mask, size) = match sigmask {
         p if p.is_null() => (UserPtr(0), 0),
         p => {
             let [mask, size] = p.read::<[u64; 2]>()?;
             (UserPtr(mask), size as usize)
         }
     };
-    let r = with_mask(args, mask, size, || do_select(args, timeout));
-    timeout.store_timespec(args.ptr(4));
+    let r = with_mask(args, mask, size, || do_select(args, nfds, [read, write, except], timeout));
+    timeout.store_timespec(user_timeout);
     r
 }

@@ -5,17 +5,17 @@ use alloc::sync::Arc;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
-use crate::objects::ipc::inotify::{event, file_event, path_event};
+use crate::core::numbers::numbers;
+use crate::objects::ipc::inotify::{InotifyMask, file_event, path_event};
 use crate::objects::lookup::caller::{Caller, Name, Target, at};
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
 use crate::objects::lookup::perm::{MAY_WRITE, cap};
 use crate::objects::vfs::file::File;
-use crate::objects::vfs::flags::AtFlags;
+use crate::objects::vfs::flags::{AtFlags, FallocateFlags};
 use crate::objects::vfs::inode::{FileType, SetAttr, Time};
-use crate::personality::Arg::{Fd, Hex, Int, Octal, Str};
 use crate::personality::Support::Full;
-use crate::personality::args::{Bits, FileMode, RawFd, RawFlags, UserStr};
+use crate::personality::args::{Bits, FileMode, Id, Number, RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
 use crate::process::signal::{SigInfo, send_thread, sig};
 use crate::{Errno, Result};
@@ -23,8 +23,8 @@ use crate::{Errno, Result};
 /// Tells watchers of changed attributes.
 pub(super) fn tell(t: &Target) {
     match t {
-        Target::Path(p) => path_event(p, event::IN_ATTRIB),
-        Target::File(f) => file_event(f, event::IN_ATTRIB),
+        Target::Path(p) => path_event(p, InotifyMask::ATTRIB),
+        Target::File(f) => file_event(f, InotifyMask::ATTRIB),
     }
 }
 
@@ -45,8 +45,8 @@ fn set_mode(c: &Caller, t: &Target, mode: u32) -> Result<u64> {
 }
 
 /// The file of a descriptor as a target; O_PATH descriptors are EBADF.
-fn fd_target(a: &Args) -> Result<Target> {
-    let f = a.file(0)?;
+fn fd_target(a: &Args, fd: i32) -> Result<Target> {
+    let f = a.thread.file(fd)?;
     Ok(f.path.clone().map_or(Target::File(f.clone()), Target::Path))
 }
 
@@ -56,8 +56,8 @@ fn chmod(a: &Args, UserStr(path): UserStr, FileMode(mode): FileMode) -> Result<u
     set_mode(&c, &c.target(at::FDCWD, name.bytes(), AtFlags::empty())?, mode)
 }
 
-fn fchmod(a: &Args) -> Result<u64> {
-    set_mode(&Caller::new(&**a.thread), &fd_target(a)?, a.u32(1))
+fn fchmod(a: &Args, RawFd(fd): RawFd, FileMode(mode): FileMode) -> Result<u64> {
+    set_mode(&Caller::new(&**a.thread), &fd_target(a, fd)?, mode)
 }
 
 fn fchmodat(a: &Args, RawFd(dirfd): RawFd, UserStr(path): UserStr, FileMode(mode): FileMode) -> Result<u64> {
@@ -79,10 +79,10 @@ fn fchmodat2(
     set_mode(&c, &c.target(dirfd, name.bytes(), flags)?, mode)
 }
 
-fn set_owner(c: &Caller, t: &Target, uid: u32, gid: u32) -> Result<u64> {
+fn set_owner(c: &Caller, t: &Target, uid: Id, gid: Id) -> Result<u64> {
     let inode = t.inode(Errno::EINVAL)?;
     t.writable()?;
-    let (uid, gid) = ((uid != u32::MAX).then_some(uid), (gid != u32::MAX).then_some(gid));
+    let (uid, gid) = (uid.given(), gid.given());
     let p = inode.perm();
     if !c.cred.capable(cap::CHOWN) {
         let own = c.cred.fsuid == p.uid;
@@ -102,26 +102,33 @@ fn set_owner(c: &Caller, t: &Target, uid: u32, gid: u32) -> Result<u64> {
     Ok(0)
 }
 
-fn chown_at(a: &Args, dirfd: i32, path: usize, flags: AtFlags) -> Result<u64> {
-    let name = Name::read(a.ptr(path))?;
+fn chown_at(a: &Args, dirfd: i32, path: UserPtr, uid: Id, gid: Id, flags: AtFlags) -> Result<u64> {
+    let name = Name::read(path)?;
     let c = Caller::new(&**a.thread);
-    set_owner(&c, &c.target(dirfd, name.bytes(), flags)?, a.u32(path + 1), a.u32(path + 2))
+    set_owner(&c, &c.target(dirfd, name.bytes(), flags)?, uid, gid)
 }
 
-fn chown(a: &Args) -> Result<u64> {
-    chown_at(a, at::FDCWD, 0, AtFlags::empty())
+fn chown(a: &Args, UserStr(path): UserStr, uid: Id, gid: Id) -> Result<u64> {
+    chown_at(a, at::FDCWD, path, uid, gid, AtFlags::empty())
 }
 
-fn lchown(a: &Args) -> Result<u64> {
-    chown_at(a, at::FDCWD, 0, AtFlags::SYMLINK_NOFOLLOW)
+fn lchown(a: &Args, UserStr(path): UserStr, uid: Id, gid: Id) -> Result<u64> {
+    chown_at(a, at::FDCWD, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-fn fchownat(a: &Args) -> Result<u64> {
-    chown_at(a, a.i32(0), 1, a.flags_of(4, AtFlags::TARGET)?)
+fn fchownat(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    uid: Id,
+    gid: Id,
+    flags: Bits<AtFlags>,
+) -> Result<u64> {
+    chown_at(a, dirfd, path, uid, gid, flags.of(AtFlags::TARGET)?)
 }
 
-fn fchown(a: &Args) -> Result<u64> {
-    set_owner(&Caller::new(&**a.thread), &fd_target(a)?, a.u32(1), a.u32(2))
+fn fchown(a: &Args, RawFd(fd): RawFd, uid: Id, gid: Id) -> Result<u64> {
+    set_owner(&Caller::new(&**a.thread), &fd_target(a, fd)?, uid, gid)
 }
 
 const SECOND: i64 = 1_000_000_000;
@@ -205,7 +212,7 @@ fn futimesat(a: &Args, RawFd(dirfd): RawFd, UserStr(path): UserStr, user_times: 
     let times = two(user_times, timeval)?;
     let c = Caller::new(&**a.thread);
     if path.is_null() {
-        return set_times(&c, &fd_target(a)?, times);
+        return set_times(&c, &fd_target(a, dirfd)?, times);
     }
     let name = Name::read(path)?;
     set_times(&c, &c.target(dirfd, name.bytes(), AtFlags::empty())?, times)
@@ -225,7 +232,7 @@ fn utimensat(
         if !flags.is_empty() {
             return Err(Errno::EINVAL);
         }
-        return set_times(&c, &fd_target(a)?, times);
+        return set_times(&c, &fd_target(a, dirfd)?, times);
     }
     let name = Name::read(path)?;
     set_times(&c, &c.target(dirfd, name.bytes(), flags)?, times)
@@ -233,7 +240,7 @@ fn utimensat(
 
 /// Checks a new size against RLIMIT_FSIZE: SIGXFSZ and EFBIG.
 fn size_limit(a: &Args, size: u64) -> Result<()> {
-    if size > a.thread.process.rlimit(crate::process::task::rlimit::FSIZE) {
+    if size > a.thread.process.rlimit(crate::process::task::Resource::Fsize) {
         send_thread(&a.thread, SigInfo::kernel(sig::SIGXFSZ))?;
         return Err(Errno::EFBIG);
     }
@@ -249,7 +256,7 @@ fn truncate_path(c: &Caller, p: &Path, size: u64) -> Result<u64> {
     p.mount().writable()?;
     perm::check(&c.cred, &**p.inode(), MAY_WRITE)?;
     p.inode().set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })?;
-    path_event(p, event::IN_MODIFY);
+    path_event(p, InotifyMask::MODIFY);
     Ok(0)
 }
 
@@ -272,11 +279,11 @@ fn ftruncate(a: &Args, RawFd(fd): RawFd, length: i64) -> Result<u64> {
     }
     size_limit(a, size)?;
     f.ops().truncate(&f, size)?;
-    file_event(&f, event::IN_MODIFY);
+    file_event(&f, InotifyMask::MODIFY);
     Ok(0)
 }
 
-fn fallocate(a: &Args, RawFd(fd): RawFd, RawFlags(mode): RawFlags, offset: i64, len: i64) -> Result<u64> {
+fn fallocate(a: &Args, RawFd(fd): RawFd, mode: Bits<FallocateFlags>, offset: i64, len: i64) -> Result<u64> {
     let f = a.thread.file(fd)?;
     if offset < 0 || len <= 0 {
         return Err(Errno::EINVAL);
@@ -295,15 +302,15 @@ fn fallocate(a: &Args, RawFd(fd): RawFd, RawFlags(mode): RawFlags, offset: i64, 
         None => {}
         Some(_) => return Err(Errno::ENODEV),
     }
-    let r = f.ops().fallocate(&f, mode, offset as u64, len as u64);
+    let r = f.ops().fallocate(&f, mode.any(), offset as u64, len as u64);
     if r == Err(Errno::EFBIG) {
         send_thread(&a.thread, SigInfo::kernel(sig::SIGXFSZ))?;
     }
     r.map(|()| 0)
 }
 
-fn fsync(a: &Args) -> Result<u64> {
-    let f = a.file(0)?;
+fn fsync(a: &Args, RawFd(fd): RawFd) -> Result<u64> {
+    let f = a.thread.file(fd)?;
     f.ops().fsync(&f)?;
     Ok(0)
 }
@@ -312,8 +319,20 @@ fn syncfs(a: &Args, RawFd(fd): RawFd) -> Result<u64> {
     let f = a.thread.file(fd)?;
     if let Some(node) = f.downcast::<crate::objects::storage::Node>() {
         node.sync_all()?;
+    } else if f.downcast::<crate::objects::rootfs::Node>().is_some() {
+        f.ops().fsync(&f)?;
     }
     Ok(0)
+}
+
+bitflags::bitflags! {
+    /// Flags of `sync_file_range(2)`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct SyncRangeFlags: u32 {
+        const WAIT_BEFORE = 1;
+        const WRITE = 2;
+        const WAIT_AFTER = 4;
+    }
 }
 
 fn sync_file_range(
@@ -321,15 +340,18 @@ fn sync_file_range(
     RawFd(fd): RawFd,
     offset: i64,
     count: i64,
-    RawFlags(flags): RawFlags,
+    flags: Bits<SyncRangeFlags>,
 ) -> Result<u64> {
     let f = a.thread.file(fd)?;
-    if offset < 0 || count < 0 || flags & !7 != 0 {
+    if offset < 0 || count < 0 {
         return Err(Errno::EINVAL);
     }
+    flags.checked()?;
     seekable(&f)?;
     // More than is asked for.
-    if f.downcast::<crate::objects::storage::Node>().is_some() {
+    let kept = f.downcast::<crate::objects::storage::Node>().is_some()
+        || f.downcast::<crate::objects::rootfs::Node>().is_some();
+    if kept {
         f.ops().fsync(&f)?;
     }
     Ok(0)
@@ -339,13 +361,31 @@ fn seekable(f: &Arc<File>) -> Result<()> {
     if f.seekable() { Ok(()) } else { Err(Errno::ESPIPE) }
 }
 
-fn fadvise64(a: &Args, RawFd(fd): RawFd, _offset: i64, length: i64, advice: u32) -> Result<u64> {
+numbers! {
+    /// What `posix_fadvise(2)` tells of the reads to come.
+    enum FileAdvice {
+        Normal = 0,
+        Random = 1,
+        Sequential = 2,
+        WillNeed = 3,
+        DontNeed = 4,
+        NoReuse = 5,
+    }
+}
+
+fn fadvise64(
+    a: &Args,
+    RawFd(fd): RawFd,
+    _offset: i64,
+    length: i64,
+    advice: Number<FileAdvice>,
+) -> Result<u64> {
     let f = a.thread.file(fd)?;
     seekable(&f)?;
-    if length < 0 || advice > 5 {
+    if length < 0 {
         return Err(Errno::EINVAL);
     }
-    Ok(0)
+    advice.get().map(|_| 0)
 }
 
 fn readahead(a: &Args, RawFd(fd): RawFd, _offset: i64, _count: i64) -> Result<u64> {
@@ -362,13 +402,13 @@ fn readahead(a: &Args, RawFd(fd): RawFd, _offset: i64, _count: i64) -> Result<u6
 /// chmod, chown, utimens, truncate and the like.
 pub const CALLS: &[Syscall] = &[
     call!(nr::CHMOD, chmod(UserStr, FileMode), Full, ""),
-    call(nr::FCHMOD, fchmod, Full, &[Fd, Octal], ""),
+    call!(nr::FCHMOD, fchmod(RawFd, FileMode), Full, ""),
     call!(nr::FCHMODAT, fchmodat(RawFd, UserStr, FileMode), Full, ""),
     call!(nr::FCHMODAT2, fchmodat2(RawFd, UserStr, FileMode, Bits<AtFlags>), Full, ""),
-    call(nr::CHOWN, chown, Full, &[Str, Int, Int], ""),
-    call(nr::LCHOWN, lchown, Full, &[Str, Int, Int], ""),
-    call(nr::FCHOWN, fchown, Full, &[Fd, Int, Int], ""),
-    call(nr::FCHOWNAT, fchownat, Full, &[Fd, Str, Int, Int, Hex], ""),
+    call!(nr::CHOWN, chown(UserStr, Id, Id), Full, ""),
+    call!(nr::LCHOWN, lchown(UserStr, Id, Id), Full, ""),
+    call!(nr::FCHOWN, fchown(RawFd, Id, Id), Full, ""),
+    call!(nr::FCHOWNAT, fchownat(RawFd, UserStr, Id, Id, Bits<AtFlags>), Full, ""),
     call!(nr::UTIME, utime(UserStr, UserPtr), Full, ""),
     call!(nr::UTIMES, utimes(UserStr, UserPtr), Full, ""),
     call!(nr::FUTIMESAT, futimesat(RawFd, UserStr, UserPtr), Full, ""),
@@ -377,19 +417,19 @@ pub const CALLS: &[Syscall] = &[
     call!(nr::FTRUNCATE, ftruncate(RawFd, i64), Full, ""),
     call!(
         nr::FALLOCATE,
-        fallocate(RawFd, RawFlags, i64, i64),
+        fallocate(RawFd, Bits<FallocateFlags>, i64, i64),
         Full,
         "no COLLAPSE_RANGE, INSERT_RANGE, UNSHARE_RANGE",
     ),
-    call(nr::FSYNC, fsync, Full, &[Fd], "files outside of volumes are in memory"),
-    call(nr::FDATASYNC, fsync, Full, &[Fd], "files outside of volumes are in memory"),
+    call!(nr::FSYNC, fsync(RawFd), Full, "files outside of volumes are in memory"),
+    call!(nr::FDATASYNC, fsync(RawFd), Full, "files outside of volumes are in memory"),
     call!(nr::SYNCFS, syncfs(RawFd), Full, "files outside of volumes are in memory"),
     call!(
         nr::SYNC_FILE_RANGE,
-        sync_file_range(RawFd, i64, i64, RawFlags),
+        sync_file_range(RawFd, i64, i64, Bits<SyncRangeFlags>),
         Full,
         "files outside of volumes are in memory"
     ),
-    call!(nr::FADVISE64, fadvise64(RawFd, i64, i64, u32), Full, "accepted without effect"),
+    call!(nr::FADVISE64, fadvise64(RawFd, i64, i64, Number<FileAdvice>), Full, "accepted without effect"),
     call!(nr::READAHEAD, readahead(RawFd, i64, i64), Full, "accepted without effect"),
 ];

@@ -8,7 +8,6 @@ use doppel_abi_linux::syscalls::nr;
 use crate::objects::lookup::caller::{Caller, Name, at};
 use crate::objects::lookup::perm::cap;
 use crate::objects::vfs::fdtable::Alone;
-use crate::personality::Arg::{Fd, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::args::{RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
@@ -19,9 +18,9 @@ use doppel_machine::user::UserPtr;
 /// Most bytes of entries one call returns.
 const LIST_MAX: usize = 64 << 10;
 
-fn list(a: &Args, layout: Layout) -> Result<u64> {
-    let f = a.file(0)?;
-    let room = a.len(2).min(LIST_MAX);
+fn list(a: &Args, fd: i32, buffer: UserPtr, size: u32, layout: Layout) -> Result<u64> {
+    let f = a.thread.file(fd)?;
+    let room = (size as usize).min(LIST_MAX);
     let mut out: Vec<u8> = Vec::with_capacity(room);
     let mut full = false;
     let mut pos = f.pos.lock(f.alone());
@@ -51,17 +50,17 @@ fn list(a: &Args, layout: Layout) -> Result<u64> {
     if out.is_empty() && full {
         return Err(Errno::EINVAL);
     }
-    a.ptr(1).write_bytes(&out)?;
+    buffer.write_bytes(&out)?;
     pos.at = reached;
     Ok(out.len() as u64)
 }
 
-fn getdents(a: &Args) -> Result<u64> {
-    list(a, Layout::Old)
+fn getdents(a: &Args, RawFd(fd): RawFd, buffer: UserPtr, size: u32) -> Result<u64> {
+    list(a, fd, buffer, size, Layout::Old)
 }
 
-fn getdents64(a: &Args) -> Result<u64> {
-    list(a, Layout::New)
+fn getdents64(a: &Args, RawFd(fd): RawFd, buffer: UserPtr, size: u32) -> Result<u64> {
+    list(a, fd, buffer, size, Layout::New)
 }
 
 fn getcwd(a: &Args, buffer: UserPtr, size: usize) -> Result<u64> {
@@ -123,8 +122,8 @@ pub fn unshare(a: &Args) {
 
 /// getdents, chdir and the like.
 pub const CALLS: &[Syscall] = &[
-    call(nr::GETDENTS, getdents, Full, &[Fd, Ptr, Int], ""),
-    call(nr::GETDENTS64, getdents64, Full, &[Fd, Ptr, Int], ""),
+    call!(nr::GETDENTS, getdents(RawFd, UserPtr, u32), Full, ""),
+    call!(nr::GETDENTS64, getdents64(RawFd, UserPtr, u32), Full, ""),
     call!(nr::GETCWD, getcwd(UserPtr, usize), Full, ""),
     call!(nr::CHDIR, chdir(UserStr), Full, ""),
     call!(nr::FCHDIR, fchdir(RawFd), Full, ""),

@@ -5,6 +5,8 @@ use alloc::sync::Arc;
 use doppel_abi_linux::syscalls::nr;
 
 use crate::core::numbers::numbers;
+use crate::objects::block::loops;
+use crate::objects::ipc::dnotify::{self, DnotifyMask};
 use crate::objects::ipc::{memfd, pipe};
 use crate::objects::vfs::Whence;
 use crate::objects::vfs::attach::locks;
@@ -13,11 +15,10 @@ use crate::objects::vfs::file::File;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::inode::FileType;
 use crate::objects::vfs::sigio;
-use crate::personality::Arg::{Fd, Hex, Int};
 use crate::personality::Support::Full;
-use crate::personality::args::{RawFd, Request};
+use crate::personality::args::{Bits, Number, RawFd, Request};
 use crate::personality::{Args, Syscall, call};
-use crate::process::task::rlimit;
+use crate::process::task::Resource;
 use crate::{Errno, Result};
 use doppel_machine::user::UserPtr;
 
@@ -72,18 +73,41 @@ numbers! {
     }
 }
 
-numbers! {
-    /// `flock(2)` operations, without LOCK_NB.
-    enum Flocking {
-        Shared = 1,
-        Exclusive = 2,
-        Unlock = 8,
+bitflags::bitflags! {
+    /// `LOCK_` operations of `flock(2)`: one of the first three, perhaps with NB.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct Flocking: u32 {
+        const SHARED = 1;
+        const EXCLUSIVE = 2;
+        const NB = 4;
+        const UNLOCK = 8;
+        const MAND = 32;
     }
 }
 
-const F_RDLCK: i16 = 0;
-const F_WRLCK: i16 = 1;
-const F_UNLCK: i16 = 2;
+bitflags::bitflags! {
+    /// Descriptor flags of F_SETFD.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct FdFlags: u32 {
+        const CLOEXEC = 1;
+    }
+}
+
+numbers! {
+    /// `l_type` of `struct flock`.
+    enum LockType {
+        Read = 0,
+        Write = 1,
+        Unlock = 2,
+    }
+}
+
+impl Flock {
+    /// What is asked for, of the file's range it names.
+    fn lock_type(&self) -> Result<LockType> {
+        LockType::try_from(u32::from(self.kind.cast_unsigned()))
+    }
+}
 
 fn range(f: &File, l: &Flock, owner: Owner) -> Result<Range> {
     let base = match Whence::try_from(l.whence as u32)? {
@@ -104,26 +128,32 @@ fn range(f: &File, l: &Flock, owner: Owner) -> Result<Range> {
     };
     let start = u64::try_from(start).map_err(|_| Errno::EINVAL)?;
     let end = u64::try_from(end).map_err(|_| Errno::EINVAL)?;
-    Ok(Range { owner, start, end, exclusive: l.kind == F_WRLCK })
+    Ok(Range { owner, start, end, exclusive: l.kind == LockType::Write as i16 })
 }
 
-fn get_lock(a: &Args, file: &File, owner: Owner) -> Result<u64> {
-    let mut l: Flock = a.ptr(2).read()?;
+fn get_lock(file: &File, user: UserPtr, owner: Owner) -> Result<u64> {
+    let mut l: Flock = user.read()?;
     let ofd = matches!(owner, Owner::File(_));
     if ofd && l.pid != 0 {
         return Err(Errno::EINVAL);
     }
-    let own = ofd && l.kind == F_UNLCK;
-    if !own && !matches!(l.kind, F_RDLCK | F_WRLCK) {
-        return Err(Errno::EINVAL);
-    }
+    let own = match l.lock_type()? {
+        LockType::Read | LockType::Write => false,
+        LockType::Unlock if ofd => true,
+        LockType::Unlock => return Err(Errno::EINVAL),
+    };
     let want = range(file, &l, owner)?;
     let locks = locks::of(file.attachments())?;
     // F_UNLCK asks what the open file itself has locked.
-    match if own { locks.own(&want) } else { locks.conflict(&want) } {
-        None => l.kind = F_UNLCK,
+    let found = match file.outside_locks() {
+        _ if own => locks.own(&want),
+        Some(outside) => locks.conflict_with(outside, &want)?,
+        None => locks.conflict(&want),
+    };
+    match found {
+        None => l.kind = LockType::Unlock as i16,
         Some(r) => {
-            l.kind = if r.exclusive { F_WRLCK } else { F_RDLCK };
+            l.kind = if r.exclusive { LockType::Write } else { LockType::Read } as i16;
             l.whence = Whence::Set as i16;
             l.start = r.start.cast_signed();
             l.len = if r.end == i64::MAX as u64 { 0 } else { (r.end - r.start + 1).cast_signed() };
@@ -133,28 +163,33 @@ fn get_lock(a: &Args, file: &File, owner: Owner) -> Result<u64> {
             };
         }
     }
-    a.ptr(2).write(&l)?;
+    user.write(&l)?;
     Ok(0)
 }
 
-fn set_lock(a: &Args, file: &File, owner: Owner, block: bool) -> Result<u64> {
-    let l: Flock = a.ptr(2).read()?;
+fn set_lock(a: &Args, fd: i32, file: &File, user: UserPtr, owner: Owner, block: bool) -> Result<u64> {
+    let l: Flock = user.read()?;
     if owner == Owner::File(file.id) && l.pid != 0 {
         return Err(Errno::EINVAL);
     }
-    match l.kind {
-        F_RDLCK if !file.readable() => return Err(Errno::EBADF),
-        F_WRLCK if !file.writable() => return Err(Errno::EBADF),
-        F_RDLCK | F_WRLCK | F_UNLCK => {}
-        _ => return Err(Errno::EINVAL),
+    let kind = l.lock_type()?;
+    match kind {
+        LockType::Read if !file.readable() => return Err(Errno::EBADF),
+        LockType::Write if !file.writable() => return Err(Errno::EBADF),
+        _ => {}
     }
+    let unlock = kind == LockType::Unlock;
     let want = range(file, &l, owner)?;
     let locks = locks::of(file.attachments())?;
-    locks.set(want, l.kind == F_UNLCK, block)?;
+    let set = |unlock, block| match file.outside_locks() {
+        Some(outside) => locks.set_with(outside, want, unlock, block),
+        None => locks.set(want, unlock, block),
+    };
+    set(unlock, block)?;
     // Closed while it waited: no later close would give the process' lock up.
-    let closed = !a.thread.raw_file(a.i32(0)).is_ok_and(|f| f.id == file.id);
-    if closed && l.kind != F_UNLCK && owner != Owner::File(file.id) {
-        locks.set(want, true, false)?;
+    let closed = !a.thread.raw_file(fd).is_ok_and(|f| f.id == file.id);
+    if closed && !unlock && owner != Owner::File(file.id) {
+        set(true, false)?;
         return Err(Errno::EBADF);
     }
     Ok(0)
@@ -165,36 +200,39 @@ fn set_owner(file: &File, owner: sigio::Owner) -> Result<u64> {
     Ok(0)
 }
 
-fn dup_from(a: &Args, cloexec: bool) -> Result<u64> {
-    let min = a.u64(2);
-    if min >= a.thread.process.rlimit(rlimit::NOFILE) {
+fn dup_from(a: &Args, fd: i32, min: u64, cloexec: bool) -> Result<u64> {
+    if min >= a.thread.process.rlimit(Resource::Nofile) {
         return Err(Errno::EINVAL);
     }
     let files = a.thread.files();
-    Ok(files.insert_from(a.thread.any_file(a.i32(0))?, cloexec, a.i32(2))? as u64)
+    Ok(files.insert_from(a.thread.any_file(fd)?, cloexec, min as i32)? as u64)
 }
 
-fn fcntl(a: &Args) -> Result<u64> {
+fn fcntl(a: &Args, RawFd(fd): RawFd, command: Number<Command>, arg: u64) -> Result<u64> {
     let files = a.thread.files();
-    let (fd, cmd) = (a.i32(0), a.number(1));
+    let cmd = command.get();
+    let (number, user) = (arg as i32, UserPtr(arg));
     let file = a.thread.raw_file(fd)?;
     // What works on O_PATH descriptors too.
     match cmd {
-        Ok(Command::DupFd) => return dup_from(a, false),
-        Ok(Command::DupFdCloexec) => return dup_from(a, true),
+        Ok(Command::DupFd) => return dup_from(a, fd, arg, false),
+        Ok(Command::DupFdCloexec) => return dup_from(a, fd, arg, true),
         Ok(Command::GetFd) => return Ok(u64::from(files.cloexec(fd)?)),
-        Ok(Command::SetFd) => return files.set_cloexec(fd, a.u64(2) & 1 != 0).map(|()| 0),
+        Ok(Command::SetFd) => {
+            let flags = FdFlags::from_bits_truncate(arg as u32);
+            return files.set_cloexec(fd, flags.contains(FdFlags::CLOEXEC)).map(|()| 0);
+        }
         Ok(Command::GetFlags) => {
             return Ok(u64::from((file.flags() | OpenFlags::LARGEFILE.when(file.inode.is_some())).bits()));
         }
-        Ok(Command::DupFdQuery) => return Ok(u64::from(Arc::ptr_eq(&file, &a.thread.any_file(a.i32(2))?))),
+        Ok(Command::DupFdQuery) => return Ok(u64::from(Arc::ptr_eq(&file, &a.thread.any_file(number)?))),
         _ if file.flags().contains(OpenFlags::PATH) => return Err(Errno::EBADF),
         _ => {}
     }
     let (process, ofd) = (Owner::Process(a.thread.process.pid), Owner::File(file.id));
     match cmd? {
         Command::SetFlags => {
-            let new: OpenFlags = a.known_flags(2);
+            let new = OpenFlags::from_bits_truncate(arg as u32);
             if (new - file.flags()).contains(OpenFlags::NOATIME)
                 && let Some(i) = &file.inode
             {
@@ -203,32 +241,32 @@ fn fcntl(a: &Args) -> Result<u64> {
             file.change_flags(fd, new);
             Ok(0)
         }
-        Command::GetLock => get_lock(a, &file, process),
-        Command::SetLock => set_lock(a, &file, process, false),
-        Command::SetLockWait => set_lock(a, &file, process, true),
-        Command::OfdGetLock => get_lock(a, &file, ofd),
-        Command::OfdSetLock => set_lock(a, &file, ofd, false),
-        Command::OfdSetLockWait => set_lock(a, &file, ofd, true),
-        Command::SetOwner => set_owner(&file, sigio::Owner::from_number(a.i32(2))?),
+        Command::GetLock => get_lock(&file, user, process),
+        Command::SetLock => set_lock(a, fd, &file, user, process, false),
+        Command::SetLockWait => set_lock(a, fd, &file, user, process, true),
+        Command::OfdGetLock => get_lock(&file, user, ofd),
+        Command::OfdSetLock => set_lock(a, fd, &file, user, ofd, false),
+        Command::OfdSetLockWait => set_lock(a, fd, &file, user, ofd, true),
+        Command::SetOwner => set_owner(&file, sigio::Owner::from_number(number)?),
         Command::GetOwner => Ok(i64::from(file.sigio.owner().number()).cast_unsigned()),
-        Command::SetOwnerEx => set_owner(&file, sigio::Owner::from_pair(a.ptr(2).read()?)?),
+        Command::SetOwnerEx => set_owner(&file, sigio::Owner::from_pair(user.read()?)?),
         Command::GetOwnerEx => {
-            a.ptr(2).write(&file.sigio.owner().pair())?;
+            user.write(&file.sigio.owner().pair())?;
             Ok(0)
         }
         Command::SetSignal => {
-            if a.u64(2) > 64 {
+            if arg > 64 {
                 return Err(Errno::EINVAL);
             }
-            file.sigio.set_signal(&**file, a.i32(2));
+            file.sigio.set_signal(&**file, number);
             Ok(0)
         }
         Command::GetSignal => Ok(u64::from(file.sigio.signal().unsigned_abs())),
-        Command::Notify => crate::objects::ipc::dnotify::set(&file, fd, a.u32(2)).map(|()| 0),
-        Command::GetLease => Ok(F_UNLCK as u64),
-        Command::SetPipeSize => pipe::resize(&file, a.u32(2)),
+        Command::Notify => dnotify::set(&file, fd, DnotifyMask::from_bits_retain(arg as u32)).map(|()| 0),
+        Command::GetLease => Ok(LockType::Unlock as u64),
+        Command::SetPipeSize => pipe::resize(&file, arg as u32),
         Command::GetPipeSize => pipe::size(&file),
-        Command::AddSeals => memfd::add_seals(&file, a.u64(2)),
+        Command::AddSeals => memfd::add_seals(&file, arg),
         Command::GetSeals => memfd::seals(&file),
         Command::DupFd
         | Command::DupFdCloexec
@@ -239,29 +277,39 @@ fn fcntl(a: &Args) -> Result<u64> {
     }
 }
 
-fn flock(a: &Args) -> Result<u64> {
-    const NB: u32 = 4;
-    let file = a.file(0)?;
+fn flock(a: &Args, RawFd(fd): RawFd, operation: Bits<Flocking>) -> Result<u64> {
+    let operation = operation.any();
+    let file = a.thread.file(fd)?;
     // Linux no longer has mandatory locks, and takes requests for them for done.
-    const MAND: u32 = 32;
-    if a.u32(1) & MAND != 0 {
+    if operation.contains(Flocking::MAND) {
         return Ok(0);
     }
-    let lock = match Flocking::try_from(a.u32(1) & !NB)? {
-        Flocking::Shared => Some(false),
-        Flocking::Exclusive => Some(true),
-        Flocking::Unlock => None,
+    let lock = match operation - Flocking::NB {
+        Flocking::SHARED => Some(false),
+        Flocking::EXCLUSIVE => Some(true),
+        Flocking::UNLOCK => None,
+        _ => return Err(Errno::EINVAL),
     };
-    locks::of(file.attachments())?.flock(file.id, lock, a.u32(1) & NB == 0)?;
+    let (locks, block) = (locks::of(file.attachments())?, !operation.contains(Flocking::NB));
+    match file.outside_locks() {
+        Some(outside) => locks.flock_with(outside, file.id, lock, block)?,
+        None => locks.flock(file.id, lock, block)?,
+    }
     Ok(0)
 }
 
+numbers! {
+    /// Requests of `ioctl(2)` that all files know; the others are the file's own.
+    enum CommonRequest {
+        SetNonblocking = 0x5421,
+        NoCloexec = 0x5450,
+        Cloexec = 0x5451,
+        SetAsync = 0x5452,
+        Size = 0x5460,
+    }
+}
+
 fn ioctl(a: &Args, RawFd(fd): RawFd, Request(request): Request, argument: u64) -> Result<u64> {
-    const FIONBIO: u32 = 0x5421;
-    const FIONCLEX: u32 = 0x5450;
-    const FIOCLEX: u32 = 0x5451;
-    const FIOASYNC: u32 = 0x5452;
-    const FIOQSIZE: u32 = 0x5460;
     let file = a.thread.file(fd)?;
     let flag = |bit: OpenFlags| -> Result<u64> {
         let on: i32 = UserPtr(argument).read()?;
@@ -269,21 +317,24 @@ fn ioctl(a: &Args, RawFd(fd): RawFd, Request(request): Request, argument: u64) -
         file.change_flags(fd, if on != 0 { old | bit } else { old - bit });
         Ok(0)
     };
-    match request {
-        FIOCLEX => a.thread.files().set_cloexec(fd, true).map(|()| 0),
-        FIONCLEX => a.thread.files().set_cloexec(fd, false).map(|()| 0),
-        FIONBIO => flag(OpenFlags::NONBLOCK),
-        FIOASYNC => flag(OpenFlags::ASYNC),
-        FIOQSIZE if file.inode.as_ref().is_some_and(|i| i.kind() == FileType::Regular) => {
+    match CommonRequest::try_from(request) {
+        Ok(CommonRequest::Cloexec) => a.thread.files().set_cloexec(fd, true).map(|()| 0),
+        Ok(CommonRequest::NoCloexec) => a.thread.files().set_cloexec(fd, false).map(|()| 0),
+        Ok(CommonRequest::SetNonblocking) => flag(OpenFlags::NONBLOCK),
+        Ok(CommonRequest::SetAsync) => flag(OpenFlags::ASYNC),
+        Ok(CommonRequest::Size) if file.inode.as_ref().is_some_and(|i| i.kind() == FileType::Regular) => {
             File::copy_out(argument, &crate::objects::lookup::caller::file_stat(&file)?.size)
         }
-        cmd => file.ops().ioctl(&file, cmd, argument),
+        _ => match loops::other_file(&file, request, argument)? {
+            Some(other) => loops::bind(&file, request, argument, a.thread.any_file(other)?),
+            None => file.ops().ioctl(&file, request, argument),
+        },
     }
 }
 
 /// fcntl, flock and ioctl.
 pub const CALLS: &[Syscall] = &[
-    call(nr::FCNTL, fcntl, Full, &[Fd, Int, Hex], "no leases"),
-    call(nr::FLOCK, flock, Full, &[Fd, Int], ""),
+    call!(nr::FCNTL, fcntl(RawFd, Number<Command>, u64), Full, "no leases"),
+    call!(nr::FLOCK, flock(RawFd, Bits<Flocking>), Full, ""),
     call!(nr::IOCTL, ioctl(RawFd, Request, u64), Full, ""),
 ];

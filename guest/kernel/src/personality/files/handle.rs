@@ -19,7 +19,6 @@ use crate::objects::vfs::flags::{AtFlags, OpenFlags};
 use crate::objects::vfs::inode::Inode;
 use crate::objects::vfs::mount::Mount;
 use crate::objects::vfs::synthetic::SyntheticInode;
-use crate::personality::Arg::{Fd, Hex, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::args::{Bits, RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
@@ -97,13 +96,13 @@ impl Handle {
     }
 
     /// Copies a handle from the caller.
-    fn read(a: &Args, i: usize) -> Result<Self> {
-        let head: Head = a.ptr(i).read()?;
+    fn read(user: UserPtr) -> Result<Self> {
+        let head: Head = user.read()?;
         if head.bytes == 0 || head.bytes > MAX_BYTES || head.kind & !(USER_FLAGS | 0xffff) != 0 {
             return Err(Errno::EINVAL);
         }
         let mut raw = [0; MAX_BYTES as usize];
-        a.ptr(i).add(size_of::<Head>() as u64).read_bytes(&mut raw[..head.bytes as usize])?;
+        user.add(size_of::<Head>() as u64).read_bytes(&mut raw[..head.bytes as usize])?;
         let mut words = [0; 3];
         for (w, b) in words.iter_mut().zip(raw.as_chunks().0) {
             *w = u32::from_le_bytes(*b);
@@ -187,11 +186,17 @@ fn name_to_handle_at(
     Ok(0)
 }
 
-fn open_by_handle_at(a: &Args) -> Result<u64> {
-    let flags: OpenFlags = a.known_flags(2);
-    let handle = Handle::read(a, 1)?;
+fn open_by_handle_at(
+    a: &Args,
+    RawFd(mount_fd): RawFd,
+    user_handle: UserPtr,
+    flags: Bits<OpenFlags>,
+) -> Result<u64> {
+    let flags = flags.known();
+    let handle = Handle::read(user_handle)?;
     let caller = Caller::new(&**a.thread);
-    let anchor = if a.i32(0) == at::FDCWD { Some(caller.fs.cwd()) } else { a.file(0)?.path.clone() };
+    let anchor =
+        if mount_fd == at::FDCWD { Some(caller.fs.cwd()) } else { a.thread.file(mount_fd)?.path.clone() };
     if !caller.cred.capable(cap::DAC_READ_SEARCH) {
         return Err(Errno::EPERM);
     }
@@ -208,5 +213,5 @@ pub const CALLS: &[Syscall] = &[
         Full,
         ""
     ),
-    call(nr::OPEN_BY_HANDLE_AT, open_by_handle_at, Full, &[Fd, Ptr, Hex], ""),
+    call!(nr::OPEN_BY_HANDLE_AT, open_by_handle_at(RawFd, UserPtr, Bits<OpenFlags>), Full, ""),
 ];

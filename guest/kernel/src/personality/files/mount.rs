@@ -2,34 +2,69 @@
 
 use crate::objects::vfs::flags::MountFlags;
 use crate::objects::vfs::kinds::TYPES;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 
+use crate::objects::block::{self, Device};
+use crate::objects::erofs;
 use crate::objects::lookup::caller::read_string;
 use crate::objects::lookup::caller::{Caller, Name, at};
 use crate::objects::lookup::perm::cap;
-use crate::objects::rootfs::tmpfs;
+use crate::objects::rootfs::{self, DiskOptions, tmpfs};
 use crate::objects::vfs::dentry::Dentry;
+use crate::objects::vfs::devices;
+use crate::objects::vfs::inode::FileType;
 use crate::objects::vfs::kinds::tmpfs_options;
 use crate::objects::vfs::mount::vfs;
-use crate::personality::Arg::{Hex, Ptr, Str};
 use crate::personality::Support::Partial;
+use crate::personality::args::{Bits, UserStr};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
-fn mount(a: &Args) -> Result<u64> {
-    let flags: MountFlags = a.known_flags(3);
+/// A string that may be left out.
+fn optional(p: UserPtr) -> Result<Vec<u8>> {
+    if p.is_null() { Ok(Vec::new()) } else { read_string(p, 4096) }
+}
+
+/// The block device that a path names.
+fn block_device(c: &Caller, path: &[u8]) -> Result<Arc<Device>> {
+    let found = c.find(at::FDCWD, path, true)?;
+    if found.dentry().kind() != FileType::BlockDevice {
+        return Err(Errno::ENOTBLK);
+    }
+    if found.mount().flags().contains(MountFlags::NODEV) {
+        return Err(Errno::EACCES);
+    }
+    block::numbered(devices::split(found.inode().stat().rdev))
+}
+
+fn mount(
+    a: &Args,
+    UserStr(source): UserStr,
+    UserStr(target): UserStr,
+    UserStr(kind): UserStr,
+    flags: Bits<MountFlags>,
+    data: UserPtr,
+) -> Result<u64> {
+    let flags = flags.known();
     let c = Caller::new(&**a.thread);
     if !c.cred.capable(cap::SYS_ADMIN) {
         return Err(Errno::EPERM);
     }
-    let target = Name::read(a.ptr(1))?;
+    let target = Name::read(target)?;
     let point = c.find(at::FDCWD, target.bytes(), true)?;
-    let is_root = alloc::sync::Arc::ptr_eq(&point.mount().root, point.dentry());
+    let is_root = Arc::ptr_eq(&point.mount().root, point.dentry());
     if flags.contains(MountFlags::REMOUNT) {
         if !is_root {
             return Err(Errno::EINVAL);
+        }
+        if flags.contains(MountFlags::RDONLY) {
+            rootfs::settle(point.mount())?;
+        } else {
+            rootfs::allow_writes(point.mount())?;
         }
         point.mount().set_flags(flags)?;
         return Ok(0);
@@ -41,17 +76,17 @@ fn mount(a: &Args) -> Result<u64> {
     if flags.contains(MountFlags::MOVE) {
         return Err(Errno::EINVAL);
     }
-    let source = if a.ptr(0).is_null() { Vec::new() } else { read_string(a.ptr(0), 4096)? };
+    let source = optional(source)?;
     if flags.contains(MountFlags::BIND) {
         let from = c.find(at::FDCWD, &source, true)?;
         let m = from.mount();
         vfs().mount(&point, from.dentry().clone(), m.fstype, &m.source, m.flags())?;
         return Ok(0);
     }
-    if a.ptr(2).is_null() {
+    if kind.is_null() {
         return Err(Errno::EINVAL);
     }
-    let kind = read_string(a.ptr(2), 256)?;
+    let kind = read_string(kind, 256)?;
     let mut kept = flags & MountFlags::KEPT;
     kept.set(
         MountFlags::RELATIME,
@@ -59,8 +94,19 @@ fn mount(a: &Args) -> Result<u64> {
             || !flags.intersects(MountFlags::NOATIME | MountFlags::STRICTATIME),
     );
     if kind == b"tmpfs" || kind == b"ramfs" {
-        let data = if a.ptr(4).is_null() { Vec::new() } else { read_string(a.ptr(4), 4096)? };
-        vfs().mount(&point, Dentry::root(tmpfs(tmpfs_options(&data)?)), "tmpfs", &source, kept)?;
+        let options = tmpfs_options(&optional(data)?)?;
+        vfs().mount(&point, Dentry::root(tmpfs(options)), "tmpfs", &source, kept)?;
+        return Ok(0);
+    }
+    if kind == b"erofs" {
+        let root = erofs::mount(&block_device(&c, &source)?)?;
+        vfs().mount(&point, Dentry::root(root), "erofs", &source, kept | MountFlags::RDONLY)?;
+        return Ok(0);
+    }
+    if kind == rootfs::DISK_TYPE.as_bytes() {
+        let options = DiskOptions::parse(&optional(data)?, kept.contains(MountFlags::RDONLY))?;
+        let root = rootfs::mount_disk(&block_device(&c, &source)?, options)?;
+        vfs().mount(&point, root, rootfs::DISK_TYPE, &source, kept)?;
         return Ok(0);
     }
     let types = TYPES.get();
@@ -81,30 +127,35 @@ bitflags::bitflags! {
     }
 }
 
-fn umount2(a: &Args) -> Result<u64> {
-    let flags = UnmountFlags::from_bits(a.u32(1));
+fn umount2(a: &Args, UserStr(path): UserStr, flags: Bits<UnmountFlags>) -> Result<u64> {
     let c = Caller::new(&**a.thread);
     if !c.cred.capable(cap::SYS_ADMIN) {
         return Err(Errno::EPERM);
     }
-    let flags = flags.ok_or(Errno::EINVAL)?;
+    let flags = flags.checked()?;
     if flags.contains(UnmountFlags::EXPIRE) && flags.intersects(UnmountFlags::DETACH | UnmountFlags::FORCE) {
         return Err(Errno::EINVAL);
     }
-    let name = Name::read(a.ptr(0))?;
+    let name = Name::read(path)?;
     let p = c.find(at::FDCWD, name.bytes(), !flags.contains(UnmountFlags::NOFOLLOW))?;
+    let disk = rootfs::settle(p.mount())?;
     vfs().umount(&p, flags.contains(UnmountFlags::DETACH))?;
+    disk.inspect(|root| rootfs::unmounted(root));
     Ok(0)
 }
 
 /// mount and umount2.
 pub const CALLS: &[Syscall] = &[
-    call(
+    call!(
         nr::MOUNT,
-        mount,
+        mount(UserStr, UserStr, UserStr, Bits<MountFlags>, UserPtr),
         Partial,
-        &[Str, Str, Str, Hex, Ptr],
-        "tmpfs (a remount keeps its limits), proc, sysfs, devpts and bind; no propagation",
+        "tmpfs (a remount keeps its limits), proc, sysfs, devpts, EROFS and doppelfs on block devices, and bind; no propagation",
     ),
-    call(nr::UMOUNT2, umount2, Partial, &[Str, Hex], "MNT_FORCE and MNT_EXPIRE are as no flag"),
+    call!(
+        nr::UMOUNT2,
+        umount2(UserStr, Bits<UnmountFlags>),
+        Partial,
+        "MNT_FORCE and MNT_EXPIRE are as no flag"
+    ),
 ];

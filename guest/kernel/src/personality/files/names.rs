@@ -7,41 +7,41 @@ use crate::objects::lookup::names;
 use crate::objects::lookup::perm::cap;
 use crate::objects::vfs::flags::{AtFlags, RenameFlags};
 use crate::objects::vfs::inode::FileType;
-use crate::personality::Arg::{Fd, Hex, Int, Octal, Str};
 use crate::personality::Support::Full;
+use crate::personality::args::{Bits, DeviceNumber, FileMode, RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 /// A last component that is no plain name: EEXIST for what would make it.
 fn new_name(name: &[u8]) -> Result<()> {
     if matches!(name, b"" | b"." | b"..") { Err(Errno::EEXIST) } else { Ok(()) }
 }
 
-fn make_dir(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
-    let name = Name::read(a.ptr(path))?;
+fn make_dir(a: &Args, dirfd: i32, path: UserPtr, mode: u32) -> Result<u64> {
+    let name = Name::read(path)?;
     let c = Caller::new(&**a.thread);
     let (dir, last, _) = c.parent(dirfd, name.bytes())?;
     new_name(&last)?;
-    let mode = FileType::Directory as u32 | (a.u32(path + 1) & 0o1777 & !c.fs.umask());
+    let mode = FileType::Directory as u32 | (mode & 0o1777 & !c.fs.umask());
     names::create(&c, &dir, &last, mode, 0)?;
     Ok(0)
 }
 
-fn mkdir(a: &Args) -> Result<u64> {
-    make_dir(a, at::FDCWD, 0)
+fn mkdir(a: &Args, UserStr(path): UserStr, FileMode(mode): FileMode) -> Result<u64> {
+    make_dir(a, at::FDCWD, path, mode)
 }
 
-fn mkdirat(a: &Args) -> Result<u64> {
-    make_dir(a, a.i32(0), 1)
+fn mkdirat(a: &Args, RawFd(dirfd): RawFd, UserStr(path): UserStr, FileMode(mode): FileMode) -> Result<u64> {
+    make_dir(a, dirfd, path, mode)
 }
 
-fn make_node(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
-    let (mode, dev) = (a.u32(path + 1), a.u32(path + 2));
+fn make_node(a: &Args, dirfd: i32, path: UserPtr, mode: u32, dev: u32) -> Result<u64> {
     let kind = match mode & 0o170000 {
         0 => FileType::Regular,
         m => FileType::from_mode(m).ok_or(Errno::EINVAL)?,
     };
-    let name = Name::read(a.ptr(path))?;
+    let name = Name::read(path)?;
     let c = Caller::new(&**a.thread);
     match kind {
         FileType::Directory => return Err(Errno::EPERM),
@@ -60,16 +60,27 @@ fn make_node(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
     Ok(0)
 }
 
-fn mknod(a: &Args) -> Result<u64> {
-    make_node(a, at::FDCWD, 0)
+fn mknod(
+    a: &Args,
+    UserStr(path): UserStr,
+    FileMode(mode): FileMode,
+    DeviceNumber(dev): DeviceNumber,
+) -> Result<u64> {
+    make_node(a, at::FDCWD, path, mode, dev)
 }
 
-fn mknodat(a: &Args) -> Result<u64> {
-    make_node(a, a.i32(0), 1)
+fn mknodat(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    FileMode(mode): FileMode,
+    DeviceNumber(dev): DeviceNumber,
+) -> Result<u64> {
+    make_node(a, dirfd, path, mode, dev)
 }
 
-fn unlink_at(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
-    let name = Name::read(a.ptr(path))?;
+fn unlink_at(a: &Args, dirfd: i32, path: UserPtr) -> Result<u64> {
+    let name = Name::read(path)?;
     let c = Caller::new(&**a.thread);
     let (dir, last, slash) = c.parent(dirfd, name.bytes())?;
     if matches!(&*last, b"" | b"." | b"..") {
@@ -83,8 +94,8 @@ fn unlink_at(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
     Ok(0)
 }
 
-fn rmdir_at(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
-    let name = Name::read(a.ptr(path))?;
+fn rmdir_at(a: &Args, dirfd: i32, path: UserPtr) -> Result<u64> {
+    let name = Name::read(path)?;
     let c = Caller::new(&**a.thread);
     let (dir, last, _) = c.parent(dirfd, name.bytes())?;
     match &*last {
@@ -97,24 +108,27 @@ fn rmdir_at(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
     Ok(0)
 }
 
-fn unlink(a: &Args) -> Result<u64> {
-    unlink_at(a, at::FDCWD, 0)
+fn unlink(a: &Args, UserStr(path): UserStr) -> Result<u64> {
+    unlink_at(a, at::FDCWD, path)
 }
 
-fn rmdir(a: &Args) -> Result<u64> {
-    rmdir_at(a, at::FDCWD, 0)
+fn rmdir(a: &Args, UserStr(path): UserStr) -> Result<u64> {
+    rmdir_at(a, at::FDCWD, path)
 }
 
-fn unlinkat(a: &Args) -> Result<u64> {
-    let dir = a.flags_of(2, AtFlags::REMOVEDIR)?.contains(AtFlags::REMOVEDIR);
-    if dir { rmdir_at(a, a.i32(0), 1) } else { unlink_at(a, a.i32(0), 1) }
+fn unlinkat(a: &Args, RawFd(dirfd): RawFd, UserStr(path): UserStr, flags: Bits<AtFlags>) -> Result<u64> {
+    let dir = flags.of(AtFlags::REMOVEDIR)?.contains(AtFlags::REMOVEDIR);
+    if dir { rmdir_at(a, dirfd, path) } else { unlink_at(a, dirfd, path) }
 }
 
-fn rename_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: RenameFlags) -> Result<u64> {
+/// A name as a program gives it: the directory it is looked up from, and its address.
+type Place = (i32, UserPtr);
+
+fn rename_at(a: &Args, from: Place, to: Place, flags: RenameFlags) -> Result<u64> {
     if flags == RenameFlags::all() {
         return Err(Errno::EINVAL);
     }
-    let (old, new) = (Name::read(a.ptr(from.1))?, Name::read(a.ptr(to.1))?);
+    let (old, new) = (Name::read(from.1)?, Name::read(to.1)?);
     let c = Caller::new(&**a.thread);
     let (old_dir, old_last, old_slash) = c.parent(from.0, old.bytes())?;
     let (new_dir, new_last, new_slash) = c.parent(to.0, new.bytes())?;
@@ -131,20 +145,33 @@ fn rename_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: RenameFlags)
     Ok(0)
 }
 
-fn rename(a: &Args) -> Result<u64> {
-    rename_at(a, (at::FDCWD, 0), (at::FDCWD, 1), RenameFlags::empty())
+fn rename(a: &Args, UserStr(old): UserStr, UserStr(new): UserStr) -> Result<u64> {
+    rename_at(a, (at::FDCWD, old), (at::FDCWD, new), RenameFlags::empty())
 }
 
-fn renameat(a: &Args) -> Result<u64> {
-    rename_at(a, (a.i32(0), 1), (a.i32(2), 3), RenameFlags::empty())
+fn renameat(
+    a: &Args,
+    RawFd(olddirfd): RawFd,
+    UserStr(old): UserStr,
+    RawFd(newdirfd): RawFd,
+    UserStr(new): UserStr,
+) -> Result<u64> {
+    rename_at(a, (olddirfd, old), (newdirfd, new), RenameFlags::empty())
 }
 
-fn renameat2(a: &Args) -> Result<u64> {
-    rename_at(a, (a.i32(0), 1), (a.i32(2), 3), a.flags(4)?)
+fn renameat2(
+    a: &Args,
+    RawFd(olddirfd): RawFd,
+    UserStr(old): UserStr,
+    RawFd(newdirfd): RawFd,
+    UserStr(new): UserStr,
+    flags: Bits<RenameFlags>,
+) -> Result<u64> {
+    rename_at(a, (olddirfd, old), (newdirfd, new), flags.checked()?)
 }
 
-fn link_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: AtFlags) -> Result<u64> {
-    let (old, new) = (Name::read(a.ptr(from.1))?, Name::read(a.ptr(to.1))?);
+fn link_at(a: &Args, from: Place, to: Place, flags: AtFlags) -> Result<u64> {
+    let (old, new) = (Name::read(from.1)?, Name::read(to.1)?);
     let c = Caller::new(&**a.thread);
     if flags.contains(AtFlags::EMPTY_PATH) && old.bytes().is_empty() && !c.cred.capable(cap::DAC_READ_SEARCH)
     {
@@ -162,16 +189,24 @@ fn link_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: AtFlags) -> Re
     Ok(0)
 }
 
-fn link(a: &Args) -> Result<u64> {
-    link_at(a, (at::FDCWD, 0), (at::FDCWD, 1), AtFlags::empty())
+fn link(a: &Args, UserStr(old): UserStr, UserStr(new): UserStr) -> Result<u64> {
+    link_at(a, (at::FDCWD, old), (at::FDCWD, new), AtFlags::empty())
 }
 
-fn linkat(a: &Args) -> Result<u64> {
-    link_at(a, (a.i32(0), 1), (a.i32(2), 3), a.flags_of(4, AtFlags::SYMLINK_FOLLOW | AtFlags::EMPTY_PATH)?)
+fn linkat(
+    a: &Args,
+    RawFd(olddirfd): RawFd,
+    UserStr(old): UserStr,
+    RawFd(newdirfd): RawFd,
+    UserStr(new): UserStr,
+    flags: Bits<AtFlags>,
+) -> Result<u64> {
+    let flags = flags.of(AtFlags::SYMLINK_FOLLOW | AtFlags::EMPTY_PATH)?;
+    link_at(a, (olddirfd, old), (newdirfd, new), flags)
 }
 
-fn symlink_at(a: &Args, target: usize, dirfd: i32, path: usize) -> Result<u64> {
-    let (target, name) = (Name::read(a.ptr(target))?, Name::read(a.ptr(path))?);
+fn symlink_at(a: &Args, target: UserPtr, dirfd: i32, path: UserPtr) -> Result<u64> {
+    let (target, name) = (Name::read(target)?, Name::read(path)?);
     if target.bytes().is_empty() {
         return Err(Errno::ENOENT);
     }
@@ -185,28 +220,33 @@ fn symlink_at(a: &Args, target: usize, dirfd: i32, path: usize) -> Result<u64> {
     Ok(0)
 }
 
-fn symlink(a: &Args) -> Result<u64> {
-    symlink_at(a, 0, at::FDCWD, 1)
+fn symlink(a: &Args, UserStr(target): UserStr, UserStr(path): UserStr) -> Result<u64> {
+    symlink_at(a, target, at::FDCWD, path)
 }
 
-fn symlinkat(a: &Args) -> Result<u64> {
-    symlink_at(a, 0, a.i32(1), 2)
+fn symlinkat(a: &Args, UserStr(target): UserStr, RawFd(dirfd): RawFd, UserStr(path): UserStr) -> Result<u64> {
+    symlink_at(a, target, dirfd, path)
 }
 
 /// mkdir, unlink, rename and the like.
 pub const CALLS: &[Syscall] = &[
-    call(nr::MKDIR, mkdir, Full, &[Str, Octal], ""),
-    call(nr::MKDIRAT, mkdirat, Full, &[Fd, Str, Octal], ""),
-    call(nr::MKNOD, mknod, Full, &[Str, Octal, Hex], ""),
-    call(nr::MKNODAT, mknodat, Full, &[Fd, Str, Octal, Hex], ""),
-    call(nr::UNLINK, unlink, Full, &[Str], ""),
-    call(nr::RMDIR, rmdir, Full, &[Str], ""),
-    call(nr::UNLINKAT, unlinkat, Full, &[Fd, Str, Hex], ""),
-    call(nr::RENAME, rename, Full, &[Str, Str], ""),
-    call(nr::RENAMEAT, renameat, Full, &[Fd, Str, Fd, Str], ""),
-    call(nr::RENAMEAT2, renameat2, Full, &[Fd, Str, Fd, Str, Int], "RENAME_WHITEOUT gives EINVAL"),
-    call(nr::LINK, link, Full, &[Str, Str], ""),
-    call(nr::LINKAT, linkat, Full, &[Fd, Str, Fd, Str, Hex], ""),
-    call(nr::SYMLINK, symlink, Full, &[Str, Str], ""),
-    call(nr::SYMLINKAT, symlinkat, Full, &[Str, Fd, Str], ""),
+    call!(nr::MKDIR, mkdir(UserStr, FileMode), Full, ""),
+    call!(nr::MKDIRAT, mkdirat(RawFd, UserStr, FileMode), Full, ""),
+    call!(nr::MKNOD, mknod(UserStr, FileMode, DeviceNumber), Full, ""),
+    call!(nr::MKNODAT, mknodat(RawFd, UserStr, FileMode, DeviceNumber), Full, ""),
+    call!(nr::UNLINK, unlink(UserStr), Full, ""),
+    call!(nr::RMDIR, rmdir(UserStr), Full, ""),
+    call!(nr::UNLINKAT, unlinkat(RawFd, UserStr, Bits<AtFlags>), Full, ""),
+    call!(nr::RENAME, rename(UserStr, UserStr), Full, ""),
+    call!(nr::RENAMEAT, renameat(RawFd, UserStr, RawFd, UserStr), Full, ""),
+    call!(
+        nr::RENAMEAT2,
+        renameat2(RawFd, UserStr, RawFd, UserStr, Bits<RenameFlags>),
+        Full,
+        "RENAME_WHITEOUT gives EINVAL"
+    ),
+    call!(nr::LINK, link(UserStr, UserStr), Full, ""),
+    call!(nr::LINKAT, linkat(RawFd, UserStr, RawFd, UserStr, Bits<AtFlags>), Full, ""),
+    call!(nr::SYMLINK, symlink(UserStr, UserStr), Full, ""),
+    call!(nr::SYMLINKAT, symlinkat(UserStr, RawFd, UserStr), Full, ""),
 ];

@@ -8,11 +8,11 @@ use crate::objects::lookup::caller::{Caller, Name, at};
 use crate::objects::lookup::open;
 use crate::objects::vfs::file::File;
 use crate::objects::vfs::flags::{OpenFlags, Resolve};
-use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
-use crate::personality::args::{Bits, FileMode, RawFd};
+use crate::personality::args::{Bits, FileMode, RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 doppel_machine::pod_struct! {
     /// `struct open_how`.
@@ -26,8 +26,15 @@ doppel_machine::pod_struct! {
     }
 }
 
-fn open_at(a: &Args, dirfd: i32, path: usize, flags: OpenFlags, mode: u32, restrict: Resolve) -> Result<u64> {
-    let name = Name::read(a.ptr(path))?;
+fn open_at(
+    a: &Args,
+    dirfd: i32,
+    path: UserPtr,
+    flags: OpenFlags,
+    mode: u32,
+    restrict: Resolve,
+) -> Result<u64> {
+    let name = Name::read(path)?;
     let quick = if restrict.is_empty() { open::quick(&**a.thread, dirfd, name.bytes(), flags) } else { None };
     let file = match quick {
         Some(f) => f?,
@@ -60,39 +67,44 @@ fn open_slow(
     }
 }
 
-fn open(a: &Args) -> Result<u64> {
-    open_at(a, at::FDCWD, 0, a.known_flags(1), a.u32(2), Resolve::empty())
+fn open(a: &Args, UserStr(path): UserStr, flags: Bits<OpenFlags>, FileMode(mode): FileMode) -> Result<u64> {
+    open_at(a, at::FDCWD, path, flags.known(), mode, Resolve::empty())
 }
 
-fn openat(a: &Args) -> Result<u64> {
-    open_at(a, a.i32(0), 1, a.known_flags(2), a.u32(3), Resolve::empty())
+fn openat(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    flags: Bits<OpenFlags>,
+    FileMode(mode): FileMode,
+) -> Result<u64> {
+    open_at(a, dirfd, path, flags.known(), mode, Resolve::empty())
 }
 
-fn creat(a: &Args) -> Result<u64> {
-    open_at(
-        a,
-        at::FDCWD,
-        0,
-        OpenFlags::CREAT | OpenFlags::WRONLY | OpenFlags::TRUNC,
-        a.u32(1),
-        Resolve::empty(),
-    )
+fn creat(a: &Args, UserStr(path): UserStr, FileMode(mode): FileMode) -> Result<u64> {
+    let flags = OpenFlags::CREAT | OpenFlags::WRONLY | OpenFlags::TRUNC;
+    open_at(a, at::FDCWD, path, flags, mode, Resolve::empty())
 }
 
-fn openat2(a: &Args) -> Result<u64> {
-    let size = a.len(3);
+fn openat2(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    user_how: UserPtr,
+    size: usize,
+) -> Result<u64> {
     if size < size_of::<OpenHow>() {
         return Err(Errno::EINVAL);
     }
     if size > 4096 {
         return Err(Errno::E2BIG);
     }
-    let how: OpenHow = a.ptr(2).read()?;
+    let how: OpenHow = user_how.read()?;
     let mut rest = [0u8; 64];
     let mut at = size_of::<OpenHow>();
     while at < size {
         let n = rest.len().min(size - at);
-        a.ptr(2).add(at as u64).read_bytes(&mut rest[..n])?;
+        user_how.add(at as u64).read_bytes(&mut rest[..n])?;
         if rest[..n].iter().any(|b| *b != 0) {
             return Err(Errno::E2BIG);
         }
@@ -109,9 +121,10 @@ fn openat2(a: &Args) -> Result<u64> {
     {
         return Err(Errno::EINVAL);
     }
-    open_at(a, a.i32(0), 1, flags, how.mode as u32, restrict)
+    open_at(a, dirfd, path, flags, how.mode as u32, restrict)
 }
 
+#[inline]
 fn close(a: &Args, RawFd(fd): RawFd) -> Result<u64> {
     a.thread.files().close(fd)?;
     Ok(0)
@@ -172,17 +185,25 @@ fn umask(a: &Args, FileMode(mask): FileMode) -> Result<u64> {
 }
 
 fn sync(_: &Args) -> Result<u64> {
-    // What is no volume is in memory, with nothing to write back.
+    crate::objects::rootfs::sync_disks();
     crate::objects::storage::sync();
+    crate::objects::block::sync();
+    // sync(2) tells of no errors.
+    let _ = crate::objects::rootfs::sync_layer();
     Ok(0)
 }
 
 /// open, close and the like.
 pub const CALLS: &[Syscall] = &[
-    call(nr::OPEN, open, Full, &[Str, Hex, Octal], ""),
-    call(nr::OPENAT, openat, Full, &[Fd, Str, Hex, Octal], ""),
-    call(nr::OPENAT2, openat2, Full, &[Fd, Str, Ptr, Int], "RESOLVE_CACHED is accepted and has no effect"),
-    call(nr::CREAT, creat, Full, &[Str, Octal], ""),
+    call!(nr::OPEN, open(UserStr, Bits<OpenFlags>, FileMode), Full, ""),
+    call!(nr::OPENAT, openat(RawFd, UserStr, Bits<OpenFlags>, FileMode), Full, ""),
+    call!(
+        nr::OPENAT2,
+        openat2(RawFd, UserStr, UserPtr, usize),
+        Full,
+        "RESOLVE_CACHED is accepted and has no effect"
+    ),
+    call!(nr::CREAT, creat(UserStr, FileMode), Full, ""),
     call!(nr::CLOSE, close(RawFd), Full, ""),
     call!(nr::CLOSE_RANGE, close_range(u32, u32, Bits<CloseRangeFlags>), Full, ""),
     call!(nr::DUP, dup(RawFd), Full, ""),

@@ -2,56 +2,61 @@
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::objects::ipc::inotify::{event, file_event};
+use crate::core::sched::PollEvents;
+use crate::objects::ipc::inotify::{InotifyMask, file_event};
 use crate::objects::vfs::Whence;
 use crate::objects::vfs::fdtable::{Alone, FileRef};
-use crate::objects::vfs::file::{File, poll};
+use crate::objects::vfs::file::File;
 use crate::objects::vfs::io::{Input, Output};
 use crate::objects::vfs::rw::{RW_MAX, read_file, read_iovecs, write_file, written};
-use crate::personality::Arg::{Buf, Fd, Hex, Int, Ptr};
 use crate::personality::Support::Full;
-use crate::personality::args::{Number, RawFd};
+use crate::personality::args::{Bits, Number, RawFd, UserBuf};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 #[inline]
-fn readable(a: &Args) -> Result<FileRef<'_>> {
-    let f = a.file(0)?;
+fn readable(a: &Args, fd: i32) -> Result<FileRef<'_>> {
+    let f = a.thread.file(fd)?;
     if f.readable() { Ok(f) } else { Err(Errno::EBADF) }
 }
 
 #[inline]
-fn writable(a: &Args) -> Result<FileRef<'_>> {
-    let f = a.file(0)?;
+fn writable(a: &Args, fd: i32) -> Result<FileRef<'_>> {
+    let f = a.thread.file(fd)?;
     if f.writable() { Ok(f) } else { Err(Errno::EBADF) }
 }
 
 /// Reads at a place.
 fn read_at(f: &File, out: &mut Output<'_>, offset: u64) -> Result<u64> {
     let n = f.ops().read(f, out, offset)?;
-    file_event(f, event::IN_ACCESS);
+    file_event(f, InotifyMask::ACCESS);
     Ok(n as u64)
 }
 
-fn read(a: &Args) -> Result<u64> {
-    let f = readable(a)?;
-    read_file(&f, &mut Output::user(a.ptr(1), a.len(2).min(RW_MAX))).map(|n| n as u64)
+#[inline]
+fn read(a: &Args, RawFd(fd): RawFd, buffer: UserPtr, len: usize) -> Result<u64> {
+    let f = readable(a, fd)?;
+    read_file(&f, &mut Output::user(buffer, len.min(RW_MAX))).map(|n| n as u64)
 }
 
-fn write(a: &Args) -> Result<u64> {
-    let f = writable(a)?;
-    write_file(&f, &mut Input::user(a.ptr(1), a.len(2).min(RW_MAX))).map(|n| n as u64)
+#[inline]
+fn write(a: &Args, RawFd(fd): RawFd, UserBuf(buffer): UserBuf, len: usize) -> Result<u64> {
+    let f = writable(a, fd)?;
+    write_file(&f, &mut Input::user(buffer, len.min(RW_MAX))).map(|n| n as u64)
 }
 
-fn readv(a: &Args) -> Result<u64> {
-    let f = readable(a)?;
-    let v = read_iovecs(a.ptr(1), a.len(2))?;
+#[inline]
+fn readv(a: &Args, RawFd(fd): RawFd, iovecs: UserPtr, count: usize) -> Result<u64> {
+    let f = readable(a, fd)?;
+    let v = read_iovecs(iovecs, count)?;
     read_file(&f, &mut Output::iovecs(v)).map(|n| n as u64)
 }
 
-fn writev(a: &Args) -> Result<u64> {
-    let f = writable(a)?;
-    let v = read_iovecs(a.ptr(1), a.len(2))?;
+#[inline]
+fn writev(a: &Args, RawFd(fd): RawFd, iovecs: UserPtr, count: usize) -> Result<u64> {
+    let f = writable(a, fd)?;
+    let v = read_iovecs(iovecs, count)?;
     write_file(&f, &mut Input::iovecs(v)).map(|n| n as u64)
 }
 
@@ -68,67 +73,99 @@ fn write_offset(f: &File, off: i64, len: usize) -> Result<u64> {
     if end.is_some() { Ok(at) } else { Err(Errno::EINVAL) }
 }
 
-fn pread64(a: &Args) -> Result<u64> {
-    let f = readable(a)?;
-    let off = offset(&f, a.i64(3))?;
-    read_at(&f, &mut Output::user(a.ptr(1), a.len(2).min(RW_MAX)), off)
+#[inline]
+fn pread64(a: &Args, RawFd(fd): RawFd, buffer: UserPtr, len: usize, pos: i64) -> Result<u64> {
+    let f = readable(a, fd)?;
+    let off = offset(&f, pos)?;
+    read_at(&f, &mut Output::user(buffer, len.min(RW_MAX)), off)
 }
 
-fn pwrite64(a: &Args) -> Result<u64> {
-    let f = writable(a)?;
-    let off = write_offset(&f, a.i64(3), a.len(2).min(RW_MAX))?;
-    let r = f.ops().write(&f, &mut Input::user(a.ptr(1), a.len(2).min(RW_MAX)), off);
+#[inline]
+fn pwrite64(a: &Args, RawFd(fd): RawFd, UserBuf(buffer): UserBuf, len: usize, pos: i64) -> Result<u64> {
+    let f = writable(a, fd)?;
+    let len = len.min(RW_MAX);
+    let off = write_offset(&f, pos, len)?;
+    let r = f.ops().write(&f, &mut Input::user(buffer, len), off);
     written(&f, r).map(|n| n as u64)
 }
 
-fn preadv(a: &Args) -> Result<u64> {
-    let f = readable(a)?;
-    let off = offset(&f, a.i64(3))?;
-    let v = read_iovecs(a.ptr(1), a.len(2))?;
+fn preadv(a: &Args, RawFd(fd): RawFd, iovecs: UserPtr, count: usize, pos: i64) -> Result<u64> {
+    let f = readable(a, fd)?;
+    let off = offset(&f, pos)?;
+    let v = read_iovecs(iovecs, count)?;
     read_at(&f, &mut Output::iovecs(v), off)
 }
 
-fn pwritev(a: &Args) -> Result<u64> {
-    let f = writable(a)?;
-    let off = offset(&f, a.i64(3))?;
-    let v = read_iovecs(a.ptr(1), a.len(2))?;
+fn pwritev(a: &Args, RawFd(fd): RawFd, iovecs: UserPtr, count: usize, pos: i64) -> Result<u64> {
+    let f = writable(a, fd)?;
+    let off = offset(&f, pos)?;
+    let v = read_iovecs(iovecs, count)?;
     let r = f.ops().write(&f, &mut Input::iovecs(v), off);
     written(&f, r).map(|n| n as u64)
 }
 
-fn preadv2(a: &Args) -> Result<u64> {
-    if a.u32(5) & !(rwf::HIPRI | rwf::NOWAIT) != 0 {
-        return Err(Errno::EOPNOTSUPP);
+bitflags::bitflags! {
+    /// `RWF_` flags of preadv2 and pwritev2.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct RwFlags: u32 {
+        const HIPRI = 1;
+        const DSYNC = 2;
+        const SYNC = 4;
+        const NOWAIT = 8;
+        const APPEND = 16;
     }
-    if a.u32(5) & rwf::NOWAIT != 0 {
-        let f = readable(a)?;
+}
+
+/// The flags, which must be among `allowed`; EOPNOTSUPP tells programs to try without.
+fn supported(flags: Bits<RwFlags>, allowed: RwFlags) -> Result<RwFlags> {
+    flags.of(allowed).map_err(|_| Errno::EOPNOTSUPP)
+}
+
+fn preadv2(
+    a: &Args,
+    fd: RawFd,
+    iovecs: UserPtr,
+    count: usize,
+    pos: i64,
+    _pos_high: i64,
+    flags: Bits<RwFlags>,
+) -> Result<u64> {
+    let flags = supported(flags, RwFlags::HIPRI | RwFlags::NOWAIT)?;
+    if flags.contains(RwFlags::NOWAIT) {
+        let f = readable(a, fd.0)?;
         // Files with a position never block.
-        if !f.seekable() && f.poll(None) & (poll::POLLIN | poll::POLLHUP | poll::POLLERR) == 0 {
+        if !f.seekable() && !f.poll(None).intersects(PollEvents::IN | PollEvents::ALWAYS) {
             return Err(Errno::EAGAIN);
         }
     }
-    if a.i64(3) == -1 { readv(a) } else { preadv(a) }
+    if pos == -1 { readv(a, fd, iovecs, count) } else { preadv(a, fd, iovecs, count, pos) }
 }
 
-fn pwritev2(a: &Args) -> Result<u64> {
-    let flags = a.u32(5);
-    if flags & !(rwf::HIPRI | rwf::DSYNC | rwf::SYNC | rwf::APPEND) != 0 {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    if flags & rwf::APPEND != 0 {
-        let f = writable(a)?;
-        let v = read_iovecs(a.ptr(1), a.len(2))?;
+fn pwritev2(
+    a: &Args,
+    fd: RawFd,
+    iovecs: UserPtr,
+    count: usize,
+    pos: i64,
+    _pos_high: i64,
+    flags: Bits<RwFlags>,
+) -> Result<u64> {
+    let allowed = RwFlags::HIPRI | RwFlags::DSYNC | RwFlags::SYNC | RwFlags::APPEND;
+    let flags = supported(flags, allowed)?;
+    let at_position = pos == -1;
+    if flags.contains(RwFlags::APPEND) {
+        let f = writable(a, fd.0)?;
+        let v = read_iovecs(iovecs, count)?;
         let mut input = Input::iovecs(v);
-        let at_position = a.i64(3) == -1;
-        let mut pos = f.pos.lock(f.alone());
-        let r = f.ops().append(&f, &mut input, pos.at);
+        let mut own = f.pos.lock(f.alone());
+        let r = f.ops().append(&f, &mut input, own.at);
         if at_position && let Ok((_, end)) = r {
-            pos.at = end;
+            own.at = end;
         }
-        drop(pos);
+        drop(own);
         return written(&f, r.map(|r| r.0)).map(|n| n as u64);
     }
-    if a.i64(3) == -1 { writev(a) } else { pwritev(a) }
+    if at_position { writev(a, fd, iovecs, count) } else { pwritev(a, fd, iovecs, count, pos) }
 }
 
 fn lseek(a: &Args, RawFd(fd): RawFd, offset: i64, whence: Number<Whence>) -> Result<u64> {
@@ -140,24 +177,15 @@ fn lseek(a: &Args, RawFd(fd): RawFd, offset: i64, whence: Number<Whence>) -> Res
 
 /// read, write and their variants.
 pub const CALLS: &[Syscall] = &[
-    call(nr::READ, read, Full, &[Fd, Ptr, Int], ""),
-    call(nr::WRITE, write, Full, &[Fd, Buf, Int], ""),
-    call(nr::READV, readv, Full, &[Fd, Ptr, Int], ""),
-    call(nr::WRITEV, writev, Full, &[Fd, Ptr, Int], ""),
-    call(nr::PREAD64, pread64, Full, &[Fd, Ptr, Int, Int], ""),
-    call(nr::PWRITE64, pwrite64, Full, &[Fd, Buf, Int, Int], ""),
-    call(nr::PREADV, preadv, Full, &[Fd, Ptr, Int, Int], ""),
-    call(nr::PWRITEV, pwritev, Full, &[Fd, Ptr, Int, Int], ""),
-    call(nr::PREADV2, preadv2, Full, &[Fd, Ptr, Int, Int, Int, Hex], ""),
-    call(nr::PWRITEV2, pwritev2, Full, &[Fd, Ptr, Int, Int, Int, Hex], ""),
+    call!(nr::READ, read(RawFd, UserPtr, usize), Full, ""),
+    call!(nr::WRITE, write(RawFd, UserBuf, usize), Full, ""),
+    call!(nr::READV, readv(RawFd, UserPtr, usize), Full, ""),
+    call!(nr::WRITEV, writev(RawFd, UserPtr, usize), Full, ""),
+    call!(nr::PREAD64, pread64(RawFd, UserPtr, usize, i64), Full, ""),
+    call!(nr::PWRITE64, pwrite64(RawFd, UserBuf, usize, i64), Full, ""),
+    call!(nr::PREADV, preadv(RawFd, UserPtr, usize, i64), Full, ""),
+    call!(nr::PWRITEV, pwritev(RawFd, UserPtr, usize, i64), Full, ""),
+    call!(nr::PREADV2, preadv2(RawFd, UserPtr, usize, i64, i64, Bits<RwFlags>), Full, ""),
+    call!(nr::PWRITEV2, pwritev2(RawFd, UserPtr, usize, i64, i64, Bits<RwFlags>), Full, ""),
     call!(nr::LSEEK, lseek(RawFd, i64, Number<Whence>), Full, ""),
 ];
-
-/// `RWF_` flags of preadv2 and pwritev2.
-pub(crate) mod rwf {
-    pub const HIPRI: u32 = 1;
-    pub const DSYNC: u32 = 2;
-    pub const SYNC: u32 = 4;
-    pub const NOWAIT: u32 = 8;
-    pub const APPEND: u32 = 16;
-}

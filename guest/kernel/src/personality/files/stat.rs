@@ -12,7 +12,6 @@ use crate::objects::vfs::devices::split;
 use crate::objects::vfs::file::File;
 use crate::objects::vfs::flags::{AtFlags, MountFlags};
 use crate::objects::vfs::inode::{Stat, StatFs, Time};
-use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
 use crate::personality::args::{Bits, RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
@@ -161,7 +160,7 @@ fn put_stat(p: UserPtr, s: &Stat) -> Result<u64> {
 #[inline]
 fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Stat> {
     let follow = !flags.contains(AtFlags::SYMLINK_NOFOLLOW);
-    match peek(&**a.thread, dirfd, name, follow, |spot, _| Some(spot.dentry.inode().stat())) {
+    match peek(&**a.thread, dirfd, name, follow, |spot, _| spot.dentry.inode().at_hand()) {
         Some(r) => r,
         None => stat_slow(a, dirfd, name, flags),
     }
@@ -173,21 +172,25 @@ fn stat_slow(a: &Args, dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Stat> 
     caller.stat(&caller.target(dirfd, name, flags)?)
 }
 
-fn stat(a: &Args) -> Result<u64> {
-    let name = Name::read(a.ptr(0))?;
-    put_stat(a.ptr(1), &stat_name(a, at::FDCWD, name.bytes(), AtFlags::empty())?)
+#[inline]
+fn stat(a: &Args, UserStr(path): UserStr, out: UserPtr) -> Result<u64> {
+    let name = Name::read(path)?;
+    put_stat(out, &stat_name(a, at::FDCWD, name.bytes(), AtFlags::empty())?)
 }
 
+#[inline]
 fn lstat(a: &Args, UserStr(path): UserStr, out: UserPtr) -> Result<u64> {
     let name = Name::read(path)?;
     put_stat(out, &stat_name(a, at::FDCWD, name.bytes(), AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
+#[inline]
 fn fstat(a: &Args, RawFd(fd): RawFd, out: UserPtr) -> Result<u64> {
     let f = a.thread.any_file(fd)?;
     put_stat(out, &file_stat(&f)?)
 }
 
+#[inline]
 fn newfstatat(
     a: &Args,
     RawFd(dirfd): RawFd,
@@ -219,22 +222,27 @@ bitflags::bitflags! {
     }
 }
 
-fn statx(a: &Args) -> Result<u64> {
+fn statx(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    flags: Bits<AtFlags>,
+    mask: Bits<StatxMask>,
+    out: UserPtr,
+) -> Result<u64> {
     const MOUNT_ROOT: u64 = 0x2000;
-    let flags = a.flags_of(2, AtFlags::TARGET | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_SYNC_TYPE)?;
-    if flags.contains(AtFlags::STATX_SYNC_TYPE)
-        || StatxMask::from_bits_retain(a.u32(3)).contains(StatxMask::RESERVED)
-    {
+    let flags = flags.of(AtFlags::TARGET | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_SYNC_TYPE)?;
+    if flags.contains(AtFlags::STATX_SYNC_TYPE) || mask.any().contains(StatxMask::RESERVED) {
         return Err(Errno::EINVAL);
     }
     // Programs probe with a null path and AT_EMPTY_PATH.
-    let name = if a.ptr(1).is_null() && flags.contains(AtFlags::EMPTY_PATH) && a.i32(0) >= 0 {
+    let name = if path.is_null() && flags.contains(AtFlags::EMPTY_PATH) && dirfd >= 0 {
         None
     } else {
-        Some(Name::read(a.ptr(1))?)
+        Some(Name::read(path)?)
     };
     let caller = Caller::new(&**a.thread);
-    let target = caller.target(a.i32(0), name.as_ref().map_or(b"", Name::bytes), flags)?;
+    let target = caller.target(dirfd, name.as_ref().map_or(b"", Name::bytes), flags)?;
     let s = caller.stat(&target)?;
     let (mnt_id, is_root) = match &target {
         Target::Path(p) => (p.mount().id, alloc::sync::Arc::ptr_eq(&p.mount().root, p.dentry())),
@@ -244,7 +252,7 @@ fn statx(a: &Args) -> Result<u64> {
     let (major, minor) = split(s.dev);
     let mut given = StatxMask::BASIC_STATS | StatxMask::BTIME;
     given.set(StatxMask::MNT_ID, mnt_id != 0);
-    a.ptr(4).write(&UserStatx {
+    out.write(&UserStatx {
         mask: given.bits(),
         blksize: s.blksize,
         attributes: if is_root { MOUNT_ROOT } else { 0 },
@@ -265,29 +273,39 @@ fn statx(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
+bitflags::bitflags! {
+    /// What `access(2)` asks for: R_OK, W_OK, X_OK; F_OK is none of them. The bits are those of a file's mode.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct AccessMode: u32 {
+        const EXEC = perm::MAY_EXEC;
+        const WRITE = perm::MAY_WRITE;
+        const READ = perm::MAY_READ;
+    }
+}
+
 /// The answer, where the caller asks with its own identity and the directory cache knows the name.
-fn access_cached(a: &Args, dirfd: i32, name: &[u8], mode: u32, flags: AtFlags) -> Option<Result<u64>> {
+fn access_cached(a: &Args, dirfd: i32, name: &[u8], mode: AccessMode, flags: AtFlags) -> Option<Result<u64>> {
     let own = |c: &Cred| c.fsuid == c.ruid && c.fsgid == c.rgid;
     if !flags.contains(AtFlags::EACCESS) && !own(a.thread.cred.get(&shield::read())) {
         return None;
     }
     let follow = !flags.contains(AtFlags::SYMLINK_NOFOLLOW);
     let found = peek(&**a.thread, dirfd, name, follow, |spot, cred| {
-        let runs = mode & perm::MAY_EXEC == 0 || !spot.mount.flags().contains(MountFlags::NOEXEC);
-        let writes = mode & perm::MAY_WRITE == 0 || spot.mount.writable().is_ok();
+        let runs = !mode.contains(AccessMode::EXEC) || !spot.mount.flags().contains(MountFlags::NOEXEC);
+        let writes = !mode.contains(AccessMode::WRITE) || spot.mount.writable().is_ok();
         let kind_matters = spot.dentry.kind() == crate::objects::vfs::FileType::Symlink;
-        let answer =
-            || if mode == 0 { Ok(0) } else { perm::check(cred, &**spot.dentry.inode(), mode).map(|()| 0) };
+        let answer = || match mode.bits() {
+            0 => Ok(0),
+            want => perm::check(cred, &**spot.dentry.inode(), want).map(|()| 0),
+        };
         (runs && writes && !kind_matters).then(answer)
     })?;
     Some(found.and_then(|r| r))
 }
 
-fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: AtFlags) -> Result<u64> {
-    if mode & !7 != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let name = Name::read(a.ptr(path))?;
+fn access_at(a: &Args, dirfd: i32, path: UserPtr, mode: Bits<AccessMode>, flags: AtFlags) -> Result<u64> {
+    let mode = mode.checked()?;
+    let name = Name::read(path)?;
     if let Some(r) = access_cached(a, dirfd, name.bytes(), mode, flags) {
         return r;
     }
@@ -306,16 +324,16 @@ fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: AtFlags) -> Re
         }
     };
     let target = caller.target(dirfd, name.bytes(), flags)?;
-    if mode == 0 {
+    if mode.is_empty() {
         return Ok(0);
     }
     let Target::Path(path) = target else { return Ok(0) };
     let regular = matches!(path.dentry().kind(), crate::objects::vfs::FileType::Regular);
-    if mode & perm::MAY_EXEC != 0 && regular && path.mount().flags().contains(MountFlags::NOEXEC) {
+    if mode.contains(AccessMode::EXEC) && regular && path.mount().flags().contains(MountFlags::NOEXEC) {
         return Err(Errno::EACCES);
     }
-    perm::check(&caller.cred, &**path.inode(), mode)?;
-    if mode & perm::MAY_WRITE != 0
+    perm::check(&caller.cred, &**path.inode(), mode.bits())?;
+    if mode.contains(AccessMode::WRITE)
         && matches!(
             path.dentry().kind(),
             crate::objects::vfs::FileType::Regular
@@ -328,24 +346,30 @@ fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: AtFlags) -> Re
     Ok(0)
 }
 
-fn access(a: &Args) -> Result<u64> {
-    access_at(a, at::FDCWD, 0, a.u32(1), AtFlags::empty())
+#[inline]
+fn access(a: &Args, UserStr(path): UserStr, mode: Bits<AccessMode>) -> Result<u64> {
+    access_at(a, at::FDCWD, path, mode, AtFlags::empty())
 }
 
-fn faccessat(a: &Args) -> Result<u64> {
-    access_at(a, a.i32(0), 1, a.u32(2), AtFlags::empty())
+fn faccessat(a: &Args, RawFd(dirfd): RawFd, UserStr(path): UserStr, mode: Bits<AccessMode>) -> Result<u64> {
+    access_at(a, dirfd, path, mode, AtFlags::empty())
 }
 
-fn faccessat2(a: &Args) -> Result<u64> {
-    access_at(a, a.i32(0), 1, a.u32(2), a.flags_of(3, AtFlags::TARGET | AtFlags::EACCESS)?)
+fn faccessat2(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    mode: Bits<AccessMode>,
+    flags: Bits<AtFlags>,
+) -> Result<u64> {
+    access_at(a, dirfd, path, mode, flags.of(AtFlags::TARGET | AtFlags::EACCESS)?)
 }
 
-fn read_link(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
-    let len = a.i32(path + 2);
+fn read_link(a: &Args, dirfd: i32, path: UserPtr, buffer: UserPtr, len: i32) -> Result<u64> {
     if len <= 0 {
         return Err(Errno::EINVAL);
     }
-    let name = Name::read(a.ptr(path))?;
+    let name = Name::read(path)?;
     let caller = Caller::new(&**a.thread);
     // An empty name means the link a descriptor was opened on with O_PATH | O_NOFOLLOW.
     let target = match caller.target(dirfd, name.bytes(), AtFlags::TARGET)? {
@@ -358,16 +382,22 @@ fn read_link(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
     };
     target.inode().touch_atime();
     let n = text.len().min(len as usize);
-    a.ptr(path + 1).write_bytes(&text[..n])?;
+    buffer.write_bytes(&text[..n])?;
     Ok(n as u64)
 }
 
-fn readlink(a: &Args) -> Result<u64> {
-    read_link(a, at::FDCWD, 0)
+fn readlink(a: &Args, UserStr(path): UserStr, buffer: UserPtr, len: i32) -> Result<u64> {
+    read_link(a, at::FDCWD, path, buffer, len)
 }
 
-fn readlinkat(a: &Args) -> Result<u64> {
-    read_link(a, a.i32(0), 1)
+fn readlinkat(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    buffer: UserPtr,
+    len: i32,
+) -> Result<u64> {
+    read_link(a, dirfd, path, buffer, len)
 }
 
 /// `f_type` of the synthetic file systems, by mount type; the others know their own.
@@ -400,10 +430,10 @@ fn put_statfs(p: UserPtr, s: &StatFs, at: Option<&Path>) -> Result<u64> {
     Ok(0)
 }
 
-fn statfs(a: &Args) -> Result<u64> {
-    let name = Name::read(a.ptr(0))?;
+fn statfs(a: &Args, UserStr(path): UserStr, out: UserPtr) -> Result<u64> {
+    let name = Name::read(path)?;
     let p = Caller::new(&**a.thread).find(at::FDCWD, name.bytes(), true)?;
-    put_statfs(a.ptr(1), &p.inode().statfs(), Some(&p))
+    put_statfs(out, &p.inode().statfs(), Some(&p))
 }
 
 /// The magic number of files that belong to no mounted file system.
@@ -421,16 +451,16 @@ fn fstatfs(a: &Args, RawFd(fd): RawFd, out: UserPtr) -> Result<u64> {
 
 /// stat and the like.
 pub const CALLS: &[Syscall] = &[
-    call(nr::STAT, stat, Full, &[Str, Ptr], ""),
+    call!(nr::STAT, stat(UserStr, UserPtr), Full, ""),
     call!(nr::LSTAT, lstat(UserStr, UserPtr), Full, ""),
     call!(nr::FSTAT, fstat(RawFd, UserPtr), Full, ""),
     call!(nr::NEWFSTATAT, newfstatat(RawFd, UserStr, UserPtr, Bits<AtFlags>), Full, ""),
-    call(nr::STATX, statx, Full, &[Fd, Str, Hex, Hex, Ptr], ""),
-    call(nr::ACCESS, access, Full, &[Str, Octal], ""),
-    call(nr::FACCESSAT, faccessat, Full, &[Fd, Str, Octal], ""),
-    call(nr::FACCESSAT2, faccessat2, Full, &[Fd, Str, Octal, Hex], ""),
-    call(nr::READLINK, readlink, Full, &[Str, Ptr, Int], ""),
-    call(nr::READLINKAT, readlinkat, Full, &[Fd, Str, Ptr, Int], ""),
-    call(nr::STATFS, statfs, Full, &[Str, Ptr], ""),
+    call!(nr::STATX, statx(RawFd, UserStr, Bits<AtFlags>, Bits<StatxMask>, UserPtr), Full, ""),
+    call!(nr::ACCESS, access(UserStr, Bits<AccessMode>), Full, ""),
+    call!(nr::FACCESSAT, faccessat(RawFd, UserStr, Bits<AccessMode>), Full, ""),
+    call!(nr::FACCESSAT2, faccessat2(RawFd, UserStr, Bits<AccessMode>, Bits<AtFlags>), Full, ""),
+    call!(nr::READLINK, readlink(UserStr, UserPtr, i32), Full, ""),
+    call!(nr::READLINKAT, readlinkat(RawFd, UserStr, UserPtr, i32), Full, ""),
+    call!(nr::STATFS, statfs(UserStr, UserPtr), Full, ""),
     call!(nr::FSTATFS, fstatfs(RawFd, UserPtr), Full, ""),
 ];

@@ -9,10 +9,10 @@ use crate::objects::lookup::caller::read_string;
 use crate::objects::lookup::caller::{Caller, Name, Target, at};
 use crate::objects::lookup::perm;
 use crate::objects::lookup::perm::{MAY_READ, MAY_WRITE, cap};
-use crate::objects::vfs::flags::AtFlags;
+use crate::objects::vfs::flags::{AtFlags, SetXattr};
 use crate::objects::vfs::inode::{FileType, Inode};
-use crate::personality::Arg::{Fd, Hex, Int, Ptr, Str};
 use crate::personality::Support::Full;
+use crate::personality::args::{Number, RawFd, UserStr};
 use crate::personality::files::attr::tell;
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
@@ -65,42 +65,42 @@ fn without(name: &[u8], user: Errno) -> Errno {
     if name.starts_with(b"user.") { user } else { Errno::EOPNOTSUPP }
 }
 
-/// The target of a call whose first argument is a path or a descriptor.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// How a call names the file: by a path, by a path whose last link is not followed, or by a descriptor.
+#[derive(Clone, Copy)]
 enum By {
-    Path,
-    Link,
-    Fd,
+    Path(UserPtr),
+    Link(UserPtr),
+    Fd(RawFd),
 }
 
-fn target(a: &Args, c: &Caller, by: By) -> Result<Target> {
-    match by {
-        By::Fd => {
-            let f = a.file(0)?;
-            Ok(f.path.clone().map_or(Target::File(f.clone()), Target::Path))
-        }
-        _ => {
-            let name = Name::read(a.ptr(0))?;
-            let flags = AtFlags::SYMLINK_NOFOLLOW.when(by == By::Link);
-            c.target(at::FDCWD, name.bytes(), flags)
-        }
+impl By {
+    fn target(self, a: &Args, c: &Caller) -> Result<Target> {
+        let (path, flags) = match self {
+            Self::Path(path) => (path, AtFlags::empty()),
+            Self::Link(path) => (path, AtFlags::SYMLINK_NOFOLLOW),
+            Self::Fd(RawFd(fd)) => {
+                let f = a.thread.file(fd)?;
+                return Ok(f.path.clone().map_or(Target::File(f.clone()), Target::Path));
+            }
+        };
+        c.target(at::FDCWD, Name::read(path)?.bytes(), flags)
     }
 }
 
-fn set(a: &Args, by: By) -> Result<u64> {
-    let (size, how) = (a.len(3), a.number(4)?);
+fn set(a: &Args, by: By, name: UserPtr, value: UserPtr, size: usize, how: Number<SetXattr>) -> Result<u64> {
+    let how = how.get()?;
     if size > VALUE_MAX {
         return Err(Errno::E2BIG);
     }
-    let name = attr_name(a.ptr(1))?;
-    let mut value = alloc::vec![0; size];
-    a.ptr(2).read_bytes(&mut value)?;
+    let name = attr_name(name)?;
+    let mut bytes = alloc::vec![0; size];
+    value.read_bytes(&mut bytes)?;
     let c = Caller::new(&**a.thread);
-    let t = target(a, &c, by)?;
+    let t = by.target(a, &c)?;
     t.writable()?;
     let inode = t.inode(without(&name, Errno::EPERM))?;
     allowed(&c, &**inode, &name, true)?;
-    inode.setxattr(&name, &value, how)?;
+    inode.setxattr(&name, &bytes, how)?;
     tell(&t);
     Ok(0)
 }
@@ -116,18 +116,18 @@ fn give(p: UserPtr, room: usize, bytes: &[u8]) -> Result<u64> {
     Ok(bytes.len() as u64)
 }
 
-fn get(a: &Args, by: By) -> Result<u64> {
-    let name = attr_name(a.ptr(1))?;
+fn get(a: &Args, by: By, name: UserPtr, out: UserPtr, room: usize) -> Result<u64> {
+    let name = attr_name(name)?;
     let c = Caller::new(&**a.thread);
-    let t = target(a, &c, by)?;
+    let t = by.target(a, &c)?;
     let inode = t.inode(without(&name, Errno::ENODATA))?;
     allowed(&c, &**inode, &name, false)?;
-    give(a.ptr(2), a.len(3), &inode.getxattr(&name)?)
+    give(out, room, &inode.getxattr(&name)?)
 }
 
-fn list(a: &Args, by: By) -> Result<u64> {
+fn list(a: &Args, by: By, out: UserPtr, room: usize) -> Result<u64> {
     let c = Caller::new(&**a.thread);
-    let t = target(a, &c, by)?;
+    let t = by.target(a, &c)?;
     let mut names = match t.inode(Errno::EOPNOTSUPP) {
         Ok(inode) => inode.listxattr()?,
         Err(_) => Vec::new(),
@@ -140,13 +140,13 @@ fn list(a: &Args, by: By) -> Result<u64> {
             .copied()
             .collect();
     }
-    give(a.ptr(1), a.len(2), &names)
+    give(out, room, &names)
 }
 
-fn remove(a: &Args, by: By) -> Result<u64> {
-    let name = attr_name(a.ptr(1))?;
+fn remove(a: &Args, by: By, name: UserPtr) -> Result<u64> {
+    let name = attr_name(name)?;
     let c = Caller::new(&**a.thread);
-    let t = target(a, &c, by)?;
+    let t = by.target(a, &c)?;
     t.writable()?;
     let inode = t.inode(without(&name, Errno::EPERM))?;
     allowed(&c, &**inode, &name, true)?;
@@ -155,18 +155,99 @@ fn remove(a: &Args, by: By) -> Result<u64> {
     Ok(0)
 }
 
+fn setxattr(
+    a: &Args,
+    UserStr(path): UserStr,
+    UserStr(name): UserStr,
+    value: UserPtr,
+    size: usize,
+    how: Number<SetXattr>,
+) -> Result<u64> {
+    set(a, By::Path(path), name, value, size, how)
+}
+
+fn lsetxattr(
+    a: &Args,
+    UserStr(path): UserStr,
+    UserStr(name): UserStr,
+    value: UserPtr,
+    size: usize,
+    how: Number<SetXattr>,
+) -> Result<u64> {
+    set(a, By::Link(path), name, value, size, how)
+}
+
+fn fsetxattr(
+    a: &Args,
+    fd: RawFd,
+    UserStr(name): UserStr,
+    value: UserPtr,
+    size: usize,
+    how: Number<SetXattr>,
+) -> Result<u64> {
+    set(a, By::Fd(fd), name, value, size, how)
+}
+
+fn getxattr(
+    a: &Args,
+    UserStr(path): UserStr,
+    UserStr(name): UserStr,
+    out: UserPtr,
+    room: usize,
+) -> Result<u64> {
+    get(a, By::Path(path), name, out, room)
+}
+
+fn lgetxattr(
+    a: &Args,
+    UserStr(path): UserStr,
+    UserStr(name): UserStr,
+    out: UserPtr,
+    room: usize,
+) -> Result<u64> {
+    get(a, By::Link(path), name, out, room)
+}
+
+fn fgetxattr(a: &Args, fd: RawFd, UserStr(name): UserStr, out: UserPtr, room: usize) -> Result<u64> {
+    get(a, By::Fd(fd), name, out, room)
+}
+
+fn listxattr(a: &Args, UserStr(path): UserStr, out: UserPtr, room: usize) -> Result<u64> {
+    list(a, By::Path(path), out, room)
+}
+
+fn llistxattr(a: &Args, UserStr(path): UserStr, out: UserPtr, room: usize) -> Result<u64> {
+    list(a, By::Link(path), out, room)
+}
+
+fn flistxattr(a: &Args, fd: RawFd, out: UserPtr, room: usize) -> Result<u64> {
+    list(a, By::Fd(fd), out, room)
+}
+
+fn removexattr(a: &Args, UserStr(path): UserStr, UserStr(name): UserStr) -> Result<u64> {
+    remove(a, By::Path(path), name)
+}
+
+fn lremovexattr(a: &Args, UserStr(path): UserStr, UserStr(name): UserStr) -> Result<u64> {
+    remove(a, By::Link(path), name)
+}
+
+fn fremovexattr(a: &Args, fd: RawFd, UserStr(name): UserStr) -> Result<u64> {
+    remove(a, By::Fd(fd), name)
+}
+
 /// The extended attribute calls.
 pub const CALLS: &[Syscall] = &[
-    call(nr::SETXATTR, |a| set(a, By::Path), Full, &[Str, Str, Ptr, Int, Hex], ""),
-    call(nr::LSETXATTR, |a| set(a, By::Link), Full, &[Str, Str, Ptr, Int, Hex], ""),
-    call(nr::FSETXATTR, |a| set(a, By::Fd), Full, &[Fd, Str, Ptr, Int, Hex], ""),
-    call(nr::GETXATTR, |a| get(a, By::Path), Full, &[Str, Str, Ptr, Int], ""),
-    call(nr::LGETXATTR, |a| get(a, By::Link), Full, &[Str, Str, Ptr, Int], ""),
-    call(nr::FGETXATTR, |a| get(a, By::Fd), Full, &[Fd, Str, Ptr, Int], ""),
-    call(nr::LISTXATTR, |a| list(a, By::Path), Full, &[Str, Ptr, Int], ""),
-    call(nr::LLISTXATTR, |a| list(a, By::Link), Full, &[Str, Ptr, Int], ""),
-    call(nr::FLISTXATTR, |a| list(a, By::Fd), Full, &[Fd, Ptr, Int], ""),
-    call(nr::REMOVEXATTR, |a| remove(a, By::Path), Full, &[Str, Str], ""),
-    call(nr::LREMOVEXATTR, |a| remove(a, By::Link), Full, &[Str, Str], ""),
-    call(nr::FREMOVEXATTR, |a| remove(a, By::Fd), Full, &[Fd, Str], ""),
+    call!(nr::SETXATTR, setxattr(UserStr, UserStr, UserPtr, usize, Number<SetXattr>), Full, ""),
+    call!(nr::LSETXATTR, lsetxattr(UserStr, UserStr, UserPtr, usize, Number<SetXattr>), Full, ""),
+    call!(nr::FSETXATTR, fsetxattr(RawFd, UserStr, UserPtr, usize, Number<SetXattr>), Full, ""),
+    call!(nr::GETXATTR, getxattr(UserStr, UserStr, UserPtr, usize), Full, ""),
+    call!(nr::LGETXATTR, lgetxattr(UserStr, UserStr, UserPtr, usize), Full, ""),
+    call!(nr::FGETXATTR, fgetxattr(RawFd, UserStr, UserPtr, usize), Full, ""),
+    call!(nr::LISTXATTR, listxattr(UserStr, UserPtr, usize), Full, ""),
+    call!(nr::LLISTXATTR, llistxattr(UserStr, UserPtr, usize), Full, ""),
+    call!(nr::FLISTXATTR, flistxattr(RawFd, UserPtr, usize), Full, ""),
+    call!(nr::REMOVEXATTR, removexattr(UserStr, UserStr), Full, ""),
+    call!(nr::LREMOVEXATTR, lremovexattr(UserStr, UserStr), Full, ""),
+    call!(nr::FREMOVEXATTR, fremovexattr(RawFd, UserStr), Full, ""),
 ];

@@ -1,5 +1,6 @@
 //! `futex(2)`.
 
+use crate::core::numbers::numbers;
 use crate::process::futex::FUTEXES;
 use alloc::boxed::Box;
 
@@ -7,118 +8,194 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
 use super::robust::{get_robust_list, set_robust_list};
-use super::waitv;
+use super::waitv::futex_waitv;
 use crate::core::time::{Timespec, monotonic_ns};
 use crate::personality::Support::{Full, Partial};
+use crate::personality::args::{Bits, FromArg, NoFlags, Number};
 use crate::personality::{Arg, Args, Syscall, call};
 use crate::process::futex::deadline::absolute;
 use crate::process::futex::{ANY, Key, pi, wait};
+use crate::process::time::clock::Clock;
 use crate::{Errno, Result};
-use Arg::{Hex, Int, Ptr};
 
 /// The family.
 pub const CALLS: &[Syscall] = &[
-    call(nr::FUTEX, futex, Partial, &[Ptr, Hex, Int, Ptr, Ptr, Hex], "no priorities"),
-    call(nr::FUTEX_WAITV, waitv::futex_waitv, Full, &[Ptr, Int, Hex, Ptr, Int], ""),
-    call(nr::SET_ROBUST_LIST, set_robust_list, Full, &[Ptr, Int], ""),
-    call(nr::GET_ROBUST_LIST, get_robust_list, Full, &[Int, Ptr, Ptr], ""),
+    call!(nr::FUTEX, futex(UserPtr, Operation, u32, CountOrTimeout, UserPtr, Val3), Partial, "no priorities"),
+    call!(nr::FUTEX_WAITV, futex_waitv(UserPtr, u32, Bits<NoFlags>, UserPtr, Number<Clock>), Full, ""),
+    call!(nr::SET_ROBUST_LIST, set_robust_list(UserPtr, u64), Full, ""),
+    call!(nr::GET_ROBUST_LIST, get_robust_list(i32, UserPtr, UserPtr), Full, ""),
 ];
 
-const WAIT: u32 = 0;
-const WAKE: u32 = 1;
-const REQUEUE: u32 = 3;
-const CMP_REQUEUE: u32 = 4;
-const WAKE_OP: u32 = 5;
-const LOCK_PI: u32 = 6;
-const UNLOCK_PI: u32 = 7;
-const TRYLOCK_PI: u32 = 8;
-const WAIT_BITSET: u32 = 9;
-const WAKE_BITSET: u32 = 10;
-const WAIT_REQUEUE_PI: u32 = 11;
-const CMP_REQUEUE_PI: u32 = 12;
-const LOCK_PI2: u32 = 13;
-const PRIVATE_FLAG: u32 = 128;
-const CLOCK_REALTIME_FLAG: u32 = 256;
-
-fn futex(a: &Args) -> Result<u64> {
-    let op = a.u32(1);
-    let (private, realtime) = (op & PRIVATE_FLAG != 0, op & CLOCK_REALTIME_FLAG != 0);
-    let cmd = op & !(PRIVATE_FLAG | CLOCK_REALTIME_FLAG);
-    if realtime && !matches!(cmd, WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2) {
-        return Err(Errno::ENOSYS);
+numbers! {
+    /// Commands of `futex(2)`.
+    enum Command {
+        Wait = 0,
+        Wake = 1,
+        Requeue = 3,
+        CmpRequeue = 4,
+        WakeOp = 5,
+        LockPi = 6,
+        UnlockPi = 7,
+        TrylockPi = 8,
+        WaitBitset = 9,
+        WakeBitset = 10,
+        WaitRequeuePi = 11,
+        CmpRequeuePi = 12,
+        LockPi2 = 13,
     }
-    let (addr, val, addr2, val3) = (a.ptr(0), a.u32(2), a.ptr(4), a.u32(5));
+}
+
+bitflags::bitflags! {
+    /// What goes with a command of `futex(2)`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct OperationFlags: u32 {
+        const PRIVATE = 128;
+        const CLOCK_REALTIME = 256;
+    }
+}
+
+/// The operation argument of `futex(2)`: a command and its flags.
+#[derive(Clone, Copy)]
+struct Operation(u32);
+
+impl Operation {
+    /// The command and its flags; ENOSYS for those there are not.
+    #[inline(always)]
+    fn decode(self) -> Result<(Command, OperationFlags)> {
+        let flags = OperationFlags::from_bits_truncate(self.0);
+        let command = Command::try_from(self.0 & !OperationFlags::all().bits()).map_err(|_| Errno::ENOSYS)?;
+        let with_clock = matches!(command, Command::WaitBitset | Command::WaitRequeuePi | Command::LockPi2);
+        if flags.contains(OperationFlags::CLOCK_REALTIME) && !with_clock {
+            return Err(Errno::ENOSYS);
+        }
+        Ok((command, flags))
+    }
+}
+
+impl FromArg for Operation {
+    const KIND: Arg = Arg::Hex;
+
+    #[inline(always)]
+    fn from_arg(raw: u64) -> Self {
+        Self(raw as u32)
+    }
+}
+
+/// The fourth argument of `futex(2)`: the address of a timeout, or in its place a count.
+#[derive(Clone, Copy)]
+struct CountOrTimeout(UserPtr);
+
+impl CountOrTimeout {
+    fn count(self) -> u32 {
+        self.0.0 as u32
+    }
+
+    fn timeout(self) -> Result<Option<Timespec>> {
+        if self.0.is_null() { Ok(None) } else { Ok(Some(self.0.read()?)) }
+    }
+}
+
+impl FromArg for CountOrTimeout {
+    const KIND: Arg = Arg::Ptr;
+
+    #[inline(always)]
+    fn from_arg(raw: u64) -> Self {
+        Self(UserPtr(raw))
+    }
+}
+
+/// The last argument of `futex(2)`: a bit set, an expected value, or an operation on a word.
+#[derive(Clone, Copy)]
+struct Val3(u32);
+
+impl FromArg for Val3 {
+    const KIND: Arg = Arg::Hex;
+
+    #[inline(always)]
+    fn from_arg(raw: u64) -> Self {
+        Self(raw as u32)
+    }
+}
+
+#[inline]
+fn futex(
+    a: &Args,
+    addr: UserPtr,
+    operation: Operation,
+    val: u32,
+    fourth: CountOrTimeout,
+    addr2: UserPtr,
+    Val3(val3): Val3,
+) -> Result<u64> {
+    let (command, flags) = operation.decode()?;
+    let private = flags.contains(OperationFlags::PRIVATE);
+    let realtime = flags.contains(OperationFlags::CLOCK_REALTIME);
     let key = |p| Key::new(&a.thread, p, private, false);
     let lock_key = |p| Key::new(&a.thread, p, private, true);
-    let timeout = || -> Result<Option<Timespec>> {
-        if a.ptr(3).is_null() { Ok(None) } else { Ok(Some(a.ptr(3).read()?)) }
-    };
     let table = &FUTEXES;
-    match cmd {
-        WAIT => match timeout()? {
+    match command {
+        Command::Wait => match fourth.timeout()? {
             None => wait(key(addr)?, addr, val, ANY, None),
             Some(t) => {
                 let deadline = monotonic_ns().saturating_add(t.to_ns()?);
                 wait_relative(key(addr)?, addr, val, deadline)
             }
         },
-        WAIT_BITSET => {
+        Command::WaitBitset => {
             if val3 == 0 {
                 return Err(Errno::EINVAL);
             }
-            let deadline = match timeout()? {
+            let deadline = match fourth.timeout()? {
                 None => None,
                 Some(t) => absolute(t, realtime)?,
             };
             wait(key(addr)?, addr, val, val3, deadline)
         }
-        WAKE => Ok(u64::from(table.wake(key(addr)?, count(val), ANY))),
-        WAKE_BITSET if val3 == 0 => Err(Errno::EINVAL),
-        WAKE_BITSET => Ok(u64::from(table.wake(key(addr)?, count(val), val3))),
-        REQUEUE | CMP_REQUEUE => {
-            // The second count is passed in place of the timeout.
-            let n2 = a.u32(3);
+        Command::Wake => Ok(u64::from(table.wake(key(addr)?, count(val), ANY))),
+        Command::WakeBitset if val3 == 0 => Err(Errno::EINVAL),
+        Command::WakeBitset => Ok(u64::from(table.wake(key(addr)?, count(val), val3))),
+        Command::Requeue | Command::CmpRequeue => {
+            let n2 = fourth.count();
             if val.cast_signed() < 0 || n2.cast_signed() < 0 {
                 return Err(Errno::EINVAL);
             }
-            let expected = (cmd == CMP_REQUEUE).then_some((addr, val3));
+            let expected = (command == Command::CmpRequeue).then_some((addr, val3));
             let (woken, moved) = table.requeue(key(addr)?, key(addr2)?, val, n2, expected)?;
             Ok(u64::from(woken + moved))
         }
-        WAKE_OP => {
+        Command::WakeOp => {
             let (k1, k2) = (key(addr)?, lock_key(addr2)?);
             let old = apply(addr2, val3)?;
             let mut n = table.wake(k1, count(val), ANY);
             if compare(old, val3)? {
-                n += table.wake(k2, count(a.u32(3)), ANY);
+                n += table.wake(k2, count(fourth.count()), ANY);
             }
             Ok(u64::from(n))
         }
-        LOCK_PI | LOCK_PI2 => {
-            let deadline = match timeout()? {
+        Command::LockPi | Command::LockPi2 => {
+            let deadline = match fourth.timeout()? {
                 None => None,
-                Some(t) => absolute(t, cmd == LOCK_PI || realtime)?,
+                Some(t) => absolute(t, command == Command::LockPi || realtime)?,
             };
             pi::lock(&a.thread, lock_key(addr)?, addr, deadline)
         }
-        WAIT_REQUEUE_PI => {
-            let deadline = match timeout()? {
+        Command::WaitRequeuePi => {
+            let deadline = match fourth.timeout()? {
                 None => None,
                 Some(t) => absolute(t, realtime)?,
             };
             let (word, lock) = (key(addr)?, lock_key(addr2)?);
             pi::wait_requeue(&a.thread, (word, addr, val), (lock, addr2), deadline)
         }
-        CMP_REQUEUE_PI => {
-            let more = a.u32(3);
+        Command::CmpRequeuePi => {
+            let more = fourth.count();
             if val != 1 || more.cast_signed() < 0 || addr == addr2 {
                 return Err(Errno::EINVAL);
             }
             pi::requeue((key(addr)?, addr, val3), (lock_key(addr2)?, addr2), more)
         }
-        TRYLOCK_PI => pi::try_lock(&a.thread, lock_key(addr)?, addr),
-        UNLOCK_PI => pi::unlock(&a.thread, lock_key(addr)?, addr),
-        _ => Err(Errno::ENOSYS),
+        Command::TrylockPi => pi::try_lock(&a.thread, lock_key(addr)?, addr),
+        Command::UnlockPi => pi::unlock(&a.thread, lock_key(addr)?, addr),
     }
 }
 

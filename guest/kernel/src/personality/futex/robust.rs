@@ -6,20 +6,21 @@ use core::sync::atomic::Ordering;
 
 use crate::personality::Args;
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 /// `sizeof(struct robust_list_head)`.
 const HEAD_SIZE: u64 = 24;
 
-pub(super) fn set_robust_list(a: &Args) -> Result<u64> {
-    if a.u64(1) != HEAD_SIZE {
+pub(super) fn set_robust_list(a: &Args, UserPtr(head): UserPtr, size: u64) -> Result<u64> {
+    if size != HEAD_SIZE {
         return Err(Errno::EINVAL);
     }
-    a.thread.robust_list.store(a.u64(0), Ordering::Relaxed);
+    a.thread.robust_list.store(head, Ordering::Relaxed);
     Ok(0)
 }
 
-pub(super) fn get_robust_list(a: &Args) -> Result<u64> {
-    let t = if a.i32(0) == 0 { a.thread.clone() } else { TASKS.thread(a.i32(0))? };
+pub(super) fn get_robust_list(a: &Args, tid: i32, user_head: UserPtr, user_size: UserPtr) -> Result<u64> {
+    let t = if tid == 0 { a.thread.clone() } else { TASKS.thread(tid)? };
     if !Arc::ptr_eq(&t.process, &a.thread.process) {
         let (mine, other) = (a.thread.cred(), t.process.cred());
         const CAP_SYS_PTRACE: u32 = 19;
@@ -28,7 +29,7 @@ pub(super) fn get_robust_list(a: &Args) -> Result<u64> {
             return Err(Errno::EPERM);
         }
     }
-    a.ptr(2).write(&HEAD_SIZE)?;
-    a.ptr(1).write(&t.robust_list.load(Ordering::Relaxed))?;
+    user_size.write(&HEAD_SIZE)?;
+    user_head.write(&t.robust_list.load(Ordering::Relaxed))?;
     Ok(0)
 }

@@ -10,7 +10,9 @@ use doppel_machine::user::UserPtr;
 use crate::core::sched;
 use crate::core::time::Timespec;
 use crate::personality::Args;
+use crate::personality::args::{Bits, NoFlags, Number};
 use crate::process::futex::{ANY, Key, Waiter};
+use crate::process::time::clock::Clock;
 use crate::{Errno, Result};
 
 pod_struct! {
@@ -27,33 +29,48 @@ pod_struct! {
     }
 }
 
-const SIZE_U32: u32 = 2;
-const PRIVATE: u32 = 128;
-const MAX: u32 = 128;
-const CLOCK_REALTIME: i32 = 0;
-const CLOCK_MONOTONIC: i32 = 1;
+bitflags::bitflags! {
+    /// `FUTEX2_` flags. Words of 32 bits are the only size there is.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct WaitVFlags: u32 {
+        const SIZE_U32 = 2;
+        const PRIVATE = 128;
+    }
+}
 
-pub(super) fn futex_waitv(a: &Args) -> Result<u64> {
-    let (n, clock) = (a.u32(1), a.i32(4));
-    if a.u32(2) != 0 || n == 0 || n > MAX || a.ptr(0).is_null() {
+const MAX: u32 = 128;
+
+pub(super) fn futex_waitv(
+    a: &Args,
+    user_waiters: UserPtr,
+    n: u32,
+    flags: Bits<NoFlags>,
+    user_timeout: UserPtr,
+    clock: Number<Clock>,
+) -> Result<u64> {
+    flags.checked()?;
+    if n == 0 || n > MAX || user_waiters.is_null() {
         return Err(Errno::EINVAL);
     }
-    let deadline = if a.ptr(3).is_null() {
+    let deadline = if user_timeout.is_null() {
         None
     } else {
-        if !matches!(clock, CLOCK_REALTIME | CLOCK_MONOTONIC) {
-            return Err(Errno::EINVAL);
-        }
-        crate::process::futex::deadline::absolute(a.ptr(3).read::<Timespec>()?, clock == CLOCK_REALTIME)?
+        let realtime = match clock.get()? {
+            Clock::Realtime => true,
+            Clock::Monotonic => false,
+            _ => return Err(Errno::EINVAL),
+        };
+        crate::process::futex::deadline::absolute(user_timeout.read::<Timespec>()?, realtime)?
     };
     let mut list = Vec::new();
     for i in 0..u64::from(n) {
-        let w: WaitV = a.ptr(0).add(i * size_of::<WaitV>() as u64).read()?;
-        if w.flags & !(SIZE_U32 | PRIVATE) != 0 || w.flags & 3 != SIZE_U32 || w.reserved != 0 {
+        let w: WaitV = user_waiters.add(i * size_of::<WaitV>() as u64).read()?;
+        let flags = WaitVFlags::from_bits(w.flags).ok_or(Errno::EINVAL)?;
+        if !flags.contains(WaitVFlags::SIZE_U32) || w.reserved != 0 {
             return Err(Errno::EINVAL);
         }
         let addr = UserPtr(w.addr);
-        let key = Key::new(&a.thread, addr, w.flags & PRIVATE != 0, false)?;
+        let key = Key::new(&a.thread, addr, flags.contains(WaitVFlags::PRIVATE), false)?;
         list.push((key, addr, w.val as u32));
     }
     let table = &FUTEXES;

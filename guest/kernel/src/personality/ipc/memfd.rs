@@ -7,7 +7,7 @@ use doppel_abi_linux::syscalls::nr;
 
 use crate::objects::ipc::memfd::new_file;
 use crate::objects::lookup::caller::read_string;
-use crate::objects::pages::seal;
+use crate::objects::pages::Seals;
 use crate::objects::rootfs::Node;
 use crate::personality::Support::Partial;
 use crate::personality::args::{Bits, UserStr};
@@ -50,7 +50,7 @@ fn sys_memfd_create(args: &Args, UserStr(given_name): UserStr, flags: Bits<MemFd
         let object = n.object()?;
         object.allow_sealing();
         if flags.contains(MemFdFlags::NOEXEC_SEAL) {
-            object.add_seals(seal::EXEC)?;
+            object.add_seals(Seals::EXEC)?;
         }
     }
     anon::insert(args, file, flags.contains(MemFdFlags::CLOEXEC))

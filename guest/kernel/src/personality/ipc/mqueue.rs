@@ -16,21 +16,21 @@ use crate::objects::lookup::caller::read_string;
 use crate::objects::vfs::File;
 use crate::objects::vfs::fdtable::FileRef;
 use crate::objects::vfs::flags::OpenFlags;
-use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::{Full, Partial};
-use crate::personality::args::RawFd;
+use crate::personality::args::{Bits, FileMode, RawFd, UserBuf, UserStr};
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
 use crate::process::descriptors::mqueue::NAMES;
 use crate::process::descriptors::mqueue::{CAP_DAC_OVERRIDE, Handle, Notify, Queue};
+use crate::process::time::timers::SigevNotify;
 use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::MQ_OPEN, sys_mq_open, Full, &[Str, Hex, Octal, Ptr], ""),
-    call(nr::MQ_UNLINK, sys_mq_unlink, Full, &[Str], ""),
-    call(nr::MQ_TIMEDSEND, sys_mq_timedsend, Full, &[Fd, Ptr, Int, Int, Ptr], ""),
-    call(nr::MQ_TIMEDRECEIVE, sys_mq_timedreceive, Full, &[Fd, Ptr, Int, Ptr, Ptr], ""),
+    call!(nr::MQ_OPEN, sys_mq_open(UserStr, Bits<OpenFlags>, FileMode, UserPtr), Full, ""),
+    call!(nr::MQ_UNLINK, sys_mq_unlink(UserStr), Full, ""),
+    call!(nr::MQ_TIMEDSEND, sys_mq_timedsend(RawFd, UserBuf, usize, u32, UserPtr), Full, ""),
+    call!(nr::MQ_TIMEDRECEIVE, sys_mq_timedreceive(RawFd, UserPtr, usize, UserPtr, UserPtr), Full, ""),
     call!(nr::MQ_NOTIFY, sys_mq_notify(RawFd, UserPtr), Partial, "SIGEV_THREAD is refused: ENOSYS"),
     call!(nr::MQ_GETSETATTR, sys_mq_getsetattr(RawFd, UserPtr, UserPtr), Full, ""),
 ];
@@ -60,8 +60,8 @@ pod_struct! {
     }
 }
 
-fn read_name(args: &Args) -> Result<Vec<u8>> {
-    let name = read_string(args.ptr(0), NAME_MAX + 1)
+fn read_name(name: UserPtr) -> Result<Vec<u8>> {
+    let name = read_string(name, NAME_MAX + 1)
         .map_err(|e| if e == Errno::E2BIG { Errno::ENAMETOOLONG } else { e })?;
     if name.is_empty() {
         return Err(Errno::ENOENT);
@@ -69,18 +69,18 @@ fn read_name(args: &Args) -> Result<Vec<u8>> {
     if name.contains(&b'/') { Err(Errno::EACCES) } else { Ok(name) }
 }
 
-fn make(args: &Args) -> Result<Queue> {
+fn make(args: &Args, mode: u32, user_attr: UserPtr) -> Result<Queue> {
     let cred = args.thread.cred();
     let (mut max, mut size) = (DEFAULT_MESSAGES, DEFAULT_SIZE);
-    if !args.ptr(3).is_null() {
-        let attr = args.ptr(3).read::<MqAttr>()?;
+    if !user_attr.is_null() {
+        let attr = user_attr.read::<MqAttr>()?;
         let limit = LIMITS[usize::from(cred.capable(CAP_SYS_RESOURCE))];
         if !(1..=limit.0).contains(&attr.maxmsg) || !(1..=limit.1).contains(&attr.msgsize) {
             return Err(Errno::EINVAL);
         }
         (max, size) = (attr.maxmsg, attr.msgsize);
     }
-    let mode = args.u32(2) & 0o777 & !args.thread.fs().umask();
+    let mode = mode & 0o777 & !args.thread.fs().umask();
     Ok(Queue {
         max: max as usize,
         size: size as usize,
@@ -92,9 +92,15 @@ fn make(args: &Args) -> Result<Queue> {
     })
 }
 
-fn sys_mq_open(args: &Args) -> Result<u64> {
-    let f: OpenFlags = args.known_flags(1);
-    let name = read_name(args)?;
+fn sys_mq_open(
+    args: &Args,
+    UserStr(name): UserStr,
+    flags: Bits<OpenFlags>,
+    FileMode(mode): FileMode,
+    user_attr: UserPtr,
+) -> Result<u64> {
+    let f = flags.known();
+    let name = read_name(name)?;
     let names = NAMES.get();
     let found = names.0.lock().get(&name).cloned();
     let queue = match found {
@@ -109,7 +115,7 @@ fn sys_mq_open(args: &Args) -> Result<u64> {
         }
         None if !f.contains(OpenFlags::CREAT) => return Err(Errno::ENOENT),
         None => {
-            let q = Arc::new(make(args)?);
+            let q = Arc::new(make(args, mode, user_attr)?);
             let mut n = names.0.lock();
             if n.len() >= QUEUES_MAX {
                 return Err(Errno::ENOSPC);
@@ -123,8 +129,8 @@ fn sys_mq_open(args: &Args) -> Result<u64> {
     anon::insert(args, file, f.contains(OpenFlags::CLOEXEC))
 }
 
-fn sys_mq_unlink(args: &Args) -> Result<u64> {
-    let name = read_name(args)?;
+fn sys_mq_unlink(args: &Args, UserStr(name): UserStr) -> Result<u64> {
+    let name = read_name(name)?;
     let names = NAMES.get();
     let mut n = names.0.lock();
     let q = n.get(&name).ok_or(Errno::ENOENT)?;
@@ -136,9 +142,9 @@ fn sys_mq_unlink(args: &Args) -> Result<u64> {
     Ok(0)
 }
 
-/// The queue behind descriptor argument 0.
-fn queue(args: &Args, write: bool) -> Result<(FileRef<'_>, Arc<Queue>)> {
-    let file = args.file(0)?;
+/// The queue behind a descriptor.
+fn queue(args: &Args, mqd: i32, write: bool) -> Result<(FileRef<'_>, Arc<Queue>)> {
+    let file = args.thread.file(mqd)?;
     let q = file.downcast::<Handle>().ok_or(Errno::EBADF)?.queue.clone();
     let ok = if write { file.writable() } else { file.readable() };
     if ok { Ok((file, q)) } else { Err(Errno::EBADF) }
@@ -153,13 +159,19 @@ fn deadline(p: UserPtr) -> Result<Deadline> {
     Ok(Some(monotonic_ns().saturating_add(at.saturating_sub(realtime_ns()))))
 }
 
-fn sys_mq_timedsend(args: &Args) -> Result<u64> {
-    let (len, priority) = (args.len(2), args.u32(3));
+fn sys_mq_timedsend(
+    args: &Args,
+    RawFd(mqd): RawFd,
+    UserBuf(message): UserBuf,
+    len: usize,
+    priority: u32,
+    timeout: UserPtr,
+) -> Result<u64> {
     if priority >= PRIO_MAX {
         return Err(Errno::EINVAL);
     }
-    let until = deadline(args.ptr(4))?;
-    let (file, q) = queue(args, true)?;
+    let until = deadline(timeout)?;
+    let (file, q) = queue(args, mqd, true)?;
     if len > q.size {
         return Err(Errno::EMSGSIZE);
     }
@@ -167,7 +179,7 @@ fn sys_mq_timedsend(args: &Args) -> Result<u64> {
         return Err(Errno::ENOMEM);
     }
     let mut data = vec![0; len];
-    args.ptr(1).read_bytes(&mut data)?;
+    message.read_bytes(&mut data)?;
     let mut data = Some(data);
     match q.push(priority, &mut data) {
         Some(()) => {}
@@ -177,10 +189,17 @@ fn sys_mq_timedsend(args: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn sys_mq_timedreceive(args: &Args) -> Result<u64> {
-    let until = deadline(args.ptr(4))?;
-    let (file, q) = queue(args, false)?;
-    if args.len(2) < q.size {
+fn sys_mq_timedreceive(
+    args: &Args,
+    RawFd(mqd): RawFd,
+    buffer: UserPtr,
+    room: usize,
+    user_priority: UserPtr,
+    timeout: UserPtr,
+) -> Result<u64> {
+    let until = deadline(timeout)?;
+    let (file, q) = queue(args, mqd, false)?;
+    if room < q.size {
         return Err(Errno::EMSGSIZE);
     }
     let (priority, data) = match q.pop() {
@@ -193,27 +212,24 @@ fn sys_mq_timedreceive(args: &Args) -> Result<u64> {
             r?
         }
     };
-    args.ptr(1).write_bytes(&data)?;
-    if !args.ptr(3).is_null() {
-        args.ptr(3).write(&priority)?;
+    buffer.write_bytes(&data)?;
+    if !user_priority.is_null() {
+        user_priority.write(&priority)?;
     }
     Ok(data.len() as u64)
 }
 
 fn sys_mq_notify(args: &Args, RawFd(mqd): RawFd, event: UserPtr) -> Result<u64> {
-    const SIGEV_SIGNAL: i32 = 0;
-    const SIGEV_NONE: i32 = 1;
-    const SIGEV_THREAD: i32 = 2;
     let request = if event.is_null() {
         None
     } else {
         // sigev_value, then sigev_signo and sigev_notify.
         let value = event.read::<u64>()?;
         let [signo, how] = event.add(8).read::<[i32; 2]>()?;
-        match how {
-            SIGEV_NONE => Some((0, value)),
-            SIGEV_SIGNAL if (1..=64).contains(&signo) => Some((signo, value)),
-            SIGEV_THREAD => return Err(Errno::ENOSYS),
+        match SigevNotify::try_from(how.cast_unsigned())? {
+            SigevNotify::None => Some((0, value)),
+            SigevNotify::Signal if (1..=64).contains(&signo) => Some((signo, value)),
+            SigevNotify::Thread => return Err(Errno::ENOSYS),
             _ => return Err(Errno::EINVAL),
         }
     };

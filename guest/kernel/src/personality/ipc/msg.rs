@@ -1,7 +1,8 @@
 //! System calls of System V message queues.
 
 use crate::objects::ipc::sysv::msg::QUEUES;
-use crate::personality::args::{HexInt, RawFlags};
+use crate::personality::args::{Bits, HexInt};
+use crate::personality::ipc::Control;
 use alloc::vec;
 use doppel_machine::user::UserPtr;
 
@@ -9,27 +10,35 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::arena;
 use doppel_machine::sync::SpinLock;
 
+use crate::core::numbers::numbers;
 use crate::core::sched::{WaitQueue, wait_until};
-use crate::objects::ipc::sysv::msg::{
-    MSG_COPY, MSG_EXCEPT, Message, MsqidDs, Queue, Queues, State, describe,
-};
-use crate::objects::ipc::sysv::{IPC_64, IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT, seconds};
+use crate::objects::ipc::sysv::msg::{Message, MessageFlags, MsqidDs, Queue, Queues, State, describe};
+use crate::objects::ipc::sysv::{GetFlags, seconds};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call!(nr::MSGGET, sys_msgget(HexInt, RawFlags), Full, ""),
-    call!(nr::MSGSND, sys_msgsnd(i32, UserPtr, usize, RawFlags), Full, ""),
-    call!(nr::MSGRCV, sys_msgrcv(i32, UserPtr, i64, i64, RawFlags), Full, ""),
-    call!(nr::MSGCTL, sys_msgctl(i32, i32, UserPtr), Full, ""),
+    call!(nr::MSGGET, sys_msgget(HexInt, Bits<GetFlags>), Full, ""),
+    call!(nr::MSGSND, sys_msgsnd(i32, UserPtr, usize, Bits<MessageFlags>), Full, ""),
+    call!(nr::MSGRCV, sys_msgrcv(i32, UserPtr, i64, i64, Bits<MessageFlags>), Full, ""),
+    call!(nr::MSGCTL, sys_msgctl(i32, Control<Command>, UserPtr), Full, ""),
 ];
 
-const MSG_NOERROR: u32 = 0o10000;
-const MSG_STAT: i32 = 11;
-const MSG_INFO: i32 = 12;
-const MSG_STAT_ANY: i32 = 13;
+numbers! {
+    /// Commands of `msgctl(2)`.
+    enum Command {
+        Remove = 0,
+        Set = 1,
+        Stat = 2,
+        IpcInfo = 3,
+        StatAt = 11,
+        MsgInfo = 12,
+        StatAtAny = 13,
+    }
+}
+
 const MSGMNI: usize = 32000;
 const MSGMAX: usize = 8192;
 const MSGMNB: u64 = 16384;
@@ -39,10 +48,10 @@ fn queues() -> &'static Queues {
     QUEUES.get()
 }
 
-fn sys_msgget(_: &Args, HexInt(key): HexInt, RawFlags(flags): RawFlags) -> Result<u64> {
+fn sys_msgget(_: &Args, HexInt(key): HexInt, flags: Bits<GetFlags>) -> Result<u64> {
     let id = queues().get(
         key,
-        flags,
+        flags.known(),
         MSGMNI,
         |_| Ok(()),
         |perm| {
@@ -68,7 +77,7 @@ fn sys_msgsnd(
     id: i32,
     user_message: UserPtr,
     size: usize,
-    RawFlags(flags): RawFlags,
+    flags: Bits<MessageFlags>,
 ) -> Result<u64> {
     if size > MSGMAX {
         return Err(Errno::EINVAL);
@@ -103,10 +112,10 @@ fn sys_msgsnd(
     };
     match attempt() {
         Some(r) => r?,
-        None if flags & IPC_NOWAIT != 0 => return Err(Errno::EAGAIN),
+        None if flags.known().contains(MessageFlags::NOWAIT) => return Err(Errno::EAGAIN),
         None => wait_until(&q.senders, None, attempt).map_err(interrupted)??,
     }
-    q.receivers.wake_all(0);
+    q.receivers.notify_all();
     Ok(0)
 }
 
@@ -116,10 +125,13 @@ fn sys_msgrcv(
     message: UserPtr,
     room: i64,
     kind: i64,
-    RawFlags(f): RawFlags,
+    flags: Bits<MessageFlags>,
 ) -> Result<u64> {
+    let flags = flags.known();
     let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
-    if id < 0 || (f & MSG_COPY != 0 && (f & MSG_EXCEPT != 0 || f & IPC_NOWAIT == 0)) {
+    let copy = flags.contains(MessageFlags::COPY);
+    let impossible = flags.contains(MessageFlags::EXCEPT) || !flags.contains(MessageFlags::NOWAIT);
+    if id < 0 || copy && impossible {
         return Err(Errno::EINVAL);
     }
     let q = queues().find(id)?;
@@ -131,11 +143,11 @@ fn sys_msgrcv(
         if s.removed {
             return Some(Err(Errno::EIDRM));
         }
-        let i = s.find(kind, f)?;
-        if s.messages[i].data.len() > room && f & MSG_NOERROR == 0 {
+        let i = s.find(kind, flags)?;
+        if s.messages[i].data.len() > room && !flags.contains(MessageFlags::NOERROR) {
             return Some(Err(Errno::E2BIG));
         }
-        if f & MSG_COPY != 0 {
+        if copy {
             let m = &s.messages[i];
             return Some(Ok(Message { kind: m.kind, data: m.data.clone() }));
         }
@@ -147,10 +159,10 @@ fn sys_msgrcv(
     };
     let m = match attempt() {
         Some(r) => r?,
-        None if f & IPC_NOWAIT != 0 => return Err(Errno::ENOMSG),
+        None if flags.contains(MessageFlags::NOWAIT) => return Err(Errno::ENOMSG),
         None => wait_until(&q.receivers, None, attempt).map_err(interrupted)??,
     };
-    q.senders.wake_all(0);
+    q.senders.notify_all();
     let n = m.data.len().min(room);
     message.write(&m.kind)?;
     message.add(8).write_bytes(&m.data[..n])?;
@@ -158,7 +170,7 @@ fn sys_msgrcv(
 }
 
 /// IPC_INFO and MSG_INFO: limits, or limits and use.
-fn info(a: &Args, used: bool) -> Result<u64> {
+fn info(out: UserPtr, used: bool) -> Result<u64> {
     let (mut pool, mut map, mut tql) = (MSGMNI as i32 * 16, MSGMNI as i32 * 16, MSGMNI as i32);
     if used {
         let list = queues().list();
@@ -167,34 +179,33 @@ fn info(a: &Args, used: bool) -> Result<u64> {
         tql = list.iter().map(|q| q.state.lock().bytes).sum::<u64>() as i32;
     }
     // msgpool, msgmap, msgmax, msgmnb, msgmni, msgssz, msgtql, msgseg and its padding.
-    a.ptr(2).write(&[pool, map, MSGMAX as i32, MSGMNB as i32, MSGMNI as i32, 16, tql, 0xffff])?;
+    out.write(&[pool, map, MSGMAX as i32, MSGMNB as i32, MSGMNI as i32, 16, tql, 0xffff])?;
     Ok(queues().highest())
 }
 
-fn sys_msgctl(a: &Args, id: i32, command: i32, buf: UserPtr) -> Result<u64> {
-    let cmd = command & !IPC_64;
-    match cmd {
-        IPC_INFO | MSG_INFO => return info(a, cmd == MSG_INFO),
-        MSG_STAT | MSG_STAT_ANY => {
+fn sys_msgctl(a: &Args, id: i32, command: Control<Command>, buf: UserPtr) -> Result<u64> {
+    let command = command.get()?;
+    match command {
+        Command::IpcInfo | Command::MsgInfo => return info(buf, command == Command::MsgInfo),
+        Command::StatAt | Command::StatAtAny => {
             let q = queues().at(id)?;
             let perm = *q.perm.lock();
-            if cmd == MSG_STAT {
+            if command == Command::StatAt {
                 perm.check(4)?;
             }
             buf.write(&describe(&q))?;
             return Ok(u64::from(perm.id.unsigned_abs()));
         }
-        IPC_RMID | IPC_SET | IPC_STAT => {}
-        _ => return Err(Errno::EINVAL),
+        Command::Remove | Command::Set | Command::Stat => {}
     }
     let q = queues().find(id)?;
     let perm = *q.perm.lock();
-    match cmd {
-        IPC_STAT => {
+    match command {
+        Command::Stat => {
             perm.check(4)?;
             buf.write(&describe(&q))?;
         }
-        IPC_SET => {
+        Command::Set => {
             let new = buf.read::<MsqidDs>()?;
             perm.check_owner()?;
             if new.qbytes > MSGMNB && !a.thread.cred().capable(CAP_SYS_RESOURCE) {
@@ -211,7 +222,7 @@ fn sys_msgctl(a: &Args, id: i32, command: i32, buf: UserPtr) -> Result<u64> {
             queues().remove(id);
         }
     }
-    q.receivers.wake_all(0);
-    q.senders.wake_all(0);
+    q.receivers.notify_all();
+    q.senders.notify_all();
     Ok(0)
 }

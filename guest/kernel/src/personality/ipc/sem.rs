@@ -1,49 +1,85 @@
 //! System calls of System V semaphores.
 
 use crate::objects::ipc::sysv::sem::UNDOS;
-use crate::personality::args::{HexInt, RawFlags};
+use crate::personality::args::{Arg, Bits, FromArg, HexInt};
+use crate::personality::ipc::Control;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
+use doppel_machine::user::UserPtr;
 
+use crate::core::numbers::numbers;
 use crate::core::sched::{WaitQueue, wait_until};
 use crate::objects::ipc::sysv::sem::{Set, sets};
 use crate::objects::ipc::sysv::sem_state::{SEMVMX, SemBuf, State};
-use crate::objects::ipc::sysv::{IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, UserPerm, seconds};
+use crate::objects::ipc::sysv::{GetFlags, UserPerm, seconds};
 use crate::objects::ipc::timeout::Timeout;
-use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call!(nr::SEMGET, sys_semget(HexInt, i32, RawFlags), Full, ""),
-    call(nr::SEMOP, |a| semop(a, Timeout::never()), Full, &[Int, Ptr, Int], ""),
-    call(nr::SEMTIMEDOP, |a| semop(a, Timeout::timespec(a.ptr(3))?), Full, &[Int, Ptr, Int, Ptr], ""),
-    call(nr::SEMCTL, sys_semctl, Full, &[Int, Int, Int, Hex], ""),
+    call!(nr::SEMGET, sys_semget(HexInt, i32, Bits<GetFlags>), Full, ""),
+    call!(nr::SEMOP, sys_semop(i32, UserPtr, usize), Full, ""),
+    call!(nr::SEMTIMEDOP, sys_semtimedop(i32, UserPtr, usize, UserPtr), Full, ""),
+    call!(nr::SEMCTL, sys_semctl(i32, i32, Control<Command>, SemctlArg), Full, ""),
 ];
-const GETPID: i32 = 11;
-const GETVAL: i32 = 12;
-const GETALL: i32 = 13;
-const GETNCNT: i32 = 14;
-const GETZCNT: i32 = 15;
-const SETVAL: i32 = 16;
-const SETALL: i32 = 17;
-const SEM_STAT: i32 = 18;
-const SEM_INFO: i32 = 19;
-const SEM_STAT_ANY: i32 = 20;
+
+numbers! {
+    /// Commands of `semctl(2)`.
+    enum Command {
+        Remove = 0,
+        Set = 1,
+        Stat = 2,
+        IpcInfo = 3,
+        GetPid = 11,
+        GetValue = 12,
+        GetAll = 13,
+        GetIncreaseCount = 14,
+        GetZeroCount = 15,
+        SetValue = 16,
+        SetAll = 17,
+        StatAt = 18,
+        SemInfo = 19,
+        StatAtAny = 20,
+    }
+}
+
+/// `union semun`: the address of what a command copies, or a value.
+#[derive(Clone, Copy)]
+struct SemctlArg(u64);
+
+impl SemctlArg {
+    fn user(self) -> UserPtr {
+        UserPtr(self.0)
+    }
+
+    fn value(self) -> i32 {
+        self.0 as i32
+    }
+}
+
+impl FromArg for SemctlArg {
+    const KIND: Arg = Arg::Hex;
+
+    #[inline(always)]
+    fn from_arg(raw: u64) -> Self {
+        Self(raw)
+    }
+}
+
 const SEMMNI: usize = 32000;
 const SEMMSL: usize = 32000;
 const SEMOPM: usize = 500;
 
-fn sys_semget(_: &Args, HexInt(key): HexInt, n: i32, RawFlags(f): RawFlags) -> Result<u64> {
+fn sys_semget(_: &Args, HexInt(key): HexInt, n: i32, flags: Bits<GetFlags>) -> Result<u64> {
     let n = usize::try_from(n).ok().filter(|n| *n <= SEMMSL).ok_or(Errno::EINVAL)?;
     let id = sets().get(
         key,
-        f,
+        flags.known(),
         SEMMNI,
         |s| if n > s.state.lock().sems.len() { Err(Errno::EINVAL) } else { Ok(()) },
         |perm| {
@@ -57,8 +93,15 @@ fn sys_semget(_: &Args, HexInt(key): HexInt, n: i32, RawFlags(f): RawFlags) -> R
     Ok(u64::from(id.unsigned_abs()))
 }
 
-fn semop(a: &Args, timeout: Timeout) -> Result<u64> {
-    let n = a.len(2);
+fn sys_semop(a: &Args, id: i32, ops: UserPtr, n: usize) -> Result<u64> {
+    semop(a, id, ops, n, Timeout::never())
+}
+
+fn sys_semtimedop(a: &Args, id: i32, ops: UserPtr, n: usize, timeout: UserPtr) -> Result<u64> {
+    semop(a, id, ops, n, Timeout::timespec(timeout)?)
+}
+
+fn semop(a: &Args, id: i32, user_ops: UserPtr, n: usize, timeout: Timeout) -> Result<u64> {
     if n == 0 {
         return Err(Errno::EINVAL);
     }
@@ -67,9 +110,9 @@ fn semop(a: &Args, timeout: Timeout) -> Result<u64> {
     }
     let mut ops = Vec::with_capacity(n);
     for i in 0..n as u64 {
-        ops.push(a.ptr(1).add(i * 6).read::<SemBuf>()?);
+        ops.push(user_ops.add(i * 6).read::<SemBuf>()?);
     }
-    let set = sets().find(a.i32(0))?;
+    let set = sets().find(id)?;
     let perm = *set.perm.lock();
     perm.check(if ops.iter().any(|o| o.op != 0) { 2 } else { 4 })?;
     let count = set.state.lock().sems.len();
@@ -125,113 +168,118 @@ fn describe(s: &Set) -> SemidDs {
 }
 
 /// IPC_INFO and SEM_INFO: limits, or limits and use.
-fn info(a: &Args, used: bool) -> Result<u64> {
+fn info(out: UserPtr, used: bool) -> Result<u64> {
     let list = sets().list();
     let sems: usize = list.iter().map(|s| s.state.lock().sems.len()).sum();
     let (usz, aem) = if used { (list.len() as i32, sems as i32) } else { (20, SEMVMX) };
     let (mni, msl, opm) = (SEMMNI as i32, SEMMSL as i32, SEMOPM as i32);
-    a.ptr(3).write(&[mni, mni, mni * 10, mni * 10, msl, opm, opm, usz, SEMVMX, aem])?;
+    out.write(&[mni, mni, mni * 10, mni * 10, msl, opm, opm, usz, SEMVMX, aem])?;
     Ok(sets().highest())
 }
 
-fn sys_semctl(a: &Args) -> Result<u64> {
-    let (id, cmd, arg) = (a.i32(0), a.i32(2) & !IPC_64, a.ptr(3));
-    match cmd {
-        IPC_INFO | SEM_INFO => return info(a, cmd == SEM_INFO),
-        SEM_STAT | SEM_STAT_ANY => {
+fn sys_semctl(a: &Args, id: i32, number: i32, command: Control<Command>, arg: SemctlArg) -> Result<u64> {
+    let command = command.get()?;
+    match command {
+        Command::IpcInfo | Command::SemInfo => return info(arg.user(), command == Command::SemInfo),
+        Command::StatAt | Command::StatAtAny => {
             let s = sets().at(id)?;
             let perm = *s.perm.lock();
-            if cmd == SEM_STAT {
+            if command == Command::StatAt {
                 perm.check(4)?;
             }
-            arg.write(&describe(&s))?;
+            arg.user().write(&describe(&s))?;
             return Ok(u64::from(perm.id.unsigned_abs()));
         }
-        IPC_RMID..=IPC_STAT | GETPID..=SETALL => {}
-        _ => return Err(Errno::EINVAL),
+        _ => {}
     }
     let set = sets().find(id)?;
     let perm = *set.perm.lock();
-    match cmd {
-        IPC_RMID => {
+    match command {
+        Command::Remove => {
             perm.check_owner()?;
             set.state.lock().removed = true;
             sets().remove(id);
             forget_undo(id, None);
-            set.changed.wake_all(0);
+            set.changed.notify_all();
             return Ok(0);
         }
-        IPC_SET => {
-            let new = arg.read::<SemidDs>()?;
+        Command::Set => {
+            let new = arg.user().read::<SemidDs>()?;
             perm.check_owner()?;
             set.perm.lock().set(&new.perm);
             set.state.lock().ctime = seconds();
             return Ok(0);
         }
-        IPC_STAT => {
+        Command::Stat => {
             perm.check(4)?;
-            arg.write(&describe(&set))?;
+            arg.user().write(&describe(&set))?;
             return Ok(0);
         }
         _ => {}
     }
-    perm.check(if cmd == SETVAL || cmd == SETALL { 2 } else { 4 })?;
-    match cmd {
-        GETALL | SETALL => all_values(a, &set, id, cmd == SETALL),
-        _ => one_value(a, &set, id, cmd),
+    perm.check(if matches!(command, Command::SetValue | Command::SetAll) { 2 } else { 4 })?;
+    match command {
+        Command::GetAll => all_values(&set, arg.user()),
+        Command::SetAll => set_all_values(a, &set, id, arg.user()),
+        Command::SetValue => set_value(a, &set, id, number, arg.value()),
+        _ => one_value(&set, number, command),
     }
 }
 
-/// GETALL and SETALL.
-fn all_values(a: &Args, set: &Set, id: i32, change: bool) -> Result<u64> {
-    let arg = a.ptr(3);
-    let count = set.state.lock().sems.len();
-    if !change {
-        let values: Vec<u16> = set.state.lock().sems.iter().map(|s| s.value as u16).collect();
-        for (i, v) in (0..).zip(&values) {
-            arg.add(i * 2).write(v)?;
-        }
-    } else {
-        let mut values = Vec::with_capacity(count);
-        for i in 0..count as u64 {
-            let v = i32::from(arg.add(i * 2).read::<u16>()?);
-            values.push(if v > SEMVMX { return Err(Errno::ERANGE) } else { v });
-        }
-        forget_undo(id, None);
-        set.change(|s| {
-            for (sem, v) in s.sems.iter_mut().zip(values) {
-                (sem.value, sem.pid) = (v, a.thread.process.pid);
-            }
-            s.ctime = seconds();
-        });
+fn all_values(set: &Set, out: UserPtr) -> Result<u64> {
+    let values: Vec<u16> = set.state.lock().sems.iter().map(|s| s.value as u16).collect();
+    for (i, v) in (0..).zip(&values) {
+        out.add(i * 2).write(v)?;
     }
     Ok(0)
 }
 
-/// The commands on one semaphore of a set.
-fn one_value(a: &Args, set: &Set, id: i32, cmd: i32) -> Result<u64> {
-    let num = a.i32(1);
+fn set_all_values(a: &Args, set: &Set, id: i32, values_at: UserPtr) -> Result<u64> {
     let count = set.state.lock().sems.len();
-    let i = usize::try_from(num).ok().filter(|n| *n < count).ok_or(Errno::EINVAL)?;
-    if cmd == SETVAL {
-        let v = a.i32(3);
-        if !(0..=SEMVMX).contains(&v) {
-            return Err(Errno::ERANGE);
-        }
-        forget_undo(id, Some(i as u16));
-        set.change(|s| {
-            (s.sems[i].value, s.sems[i].pid) = (v, a.thread.process.pid);
-            s.ctime = seconds();
-        });
-        return Ok(0);
+    let mut values = Vec::with_capacity(count);
+    for i in 0..count as u64 {
+        let v = i32::from(values_at.add(i * 2).read::<u16>()?);
+        values.push(if v > SEMVMX { return Err(Errno::ERANGE) } else { v });
     }
+    forget_undo(id, None);
+    set.change(|s| {
+        for (sem, v) in s.sems.iter_mut().zip(values) {
+            (sem.value, sem.pid) = (v, a.thread.process.pid);
+        }
+        s.ctime = seconds();
+    });
+    Ok(0)
+}
+
+/// The place of a semaphore in its set.
+fn place(set: &Set, number: i32) -> Result<usize> {
+    let count = set.state.lock().sems.len();
+    usize::try_from(number).ok().filter(|n| *n < count).ok_or(Errno::EINVAL)
+}
+
+fn set_value(a: &Args, set: &Set, id: i32, number: i32, value: i32) -> Result<u64> {
+    let i = place(set, number)?;
+    if !(0..=SEMVMX).contains(&value) {
+        return Err(Errno::ERANGE);
+    }
+    forget_undo(id, Some(i as u16));
+    set.change(|s| {
+        (s.sems[i].value, s.sems[i].pid) = (value, a.thread.process.pid);
+        s.ctime = seconds();
+    });
+    Ok(0)
+}
+
+/// The commands that ask for something of one semaphore.
+fn one_value(set: &Set, number: i32, command: Command) -> Result<u64> {
+    let i = place(set, number)?;
     let state = set.state.lock();
     let sem = state.sems[i];
-    Ok(u64::from(match cmd {
-        GETPID => sem.pid.unsigned_abs(),
-        GETVAL => sem.value.unsigned_abs(),
-        GETNCNT => state.waiting(i, false),
-        GETZCNT => state.waiting(i, true),
+    Ok(u64::from(match command {
+        Command::GetPid => sem.pid.unsigned_abs(),
+        Command::GetValue => sem.value.unsigned_abs(),
+        Command::GetIncreaseCount => state.waiting(i, false),
+        Command::GetZeroCount => state.waiting(i, true),
         _ => return Err(Errno::EINVAL),
     }))
 }

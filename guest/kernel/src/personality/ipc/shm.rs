@@ -1,6 +1,7 @@
 //! System calls of System V shared memory.
 
-use crate::personality::args::{HexInt, RawFlags, Size};
+use crate::personality::args::{Bits, HexInt, Size};
+use crate::personality::ipc::Control;
 use crate::process::task::TASKS;
 use alloc::format;
 use alloc::sync::Arc;
@@ -10,9 +11,10 @@ use doppel_machine::user::UserPtr;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::sync::SpinLock;
 
-use crate::memory::{Backing, Place, Vma, page_up, vm};
+use crate::core::numbers::numbers;
+use crate::memory::{Backing, MapAt, Prot, VmFlags, Vma, page_up};
 use crate::objects::ipc::sysv::shm::{Attach, SHM_DEST, Segment, ShmidDs, State, segments};
-use crate::objects::ipc::sysv::{IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, seconds};
+use crate::objects::ipc::sysv::{GetFlags, seconds};
 use crate::objects::pages::Object;
 use crate::objects::vfs::File;
 use crate::objects::vfs::flags::OpenFlags;
@@ -22,36 +24,54 @@ use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call!(nr::SHMGET, sys_shmget(HexInt, Size, RawFlags), Partial, "no huge pages"),
-    call!(nr::SHMAT, sys_shmat(i32, UserPtr, RawFlags), Full, ""),
+    call!(nr::SHMGET, sys_shmget(HexInt, Size, Bits<GetFlags>), Partial, "no huge pages"),
+    call!(nr::SHMAT, sys_shmat(i32, UserPtr, Bits<AttachFlags>), Full, ""),
     call!(nr::SHMDT, sys_shmdt(UserPtr), Full, ""),
-    call!(nr::SHMCTL, sys_shmctl(i32, i32, UserPtr), Full, ""),
+    call!(nr::SHMCTL, sys_shmctl(i32, Control<Command>, UserPtr), Full, ""),
 ];
 
-const SHM_HUGETLB: u32 = 0o4000;
-const SHM_RDONLY: u32 = 0o10000;
-const SHM_RND: u32 = 0o20000;
-const SHM_REMAP: u32 = 0o40000;
-const SHM_EXEC: u32 = 0o100000;
+bitflags::bitflags! {
+    /// Flags of `shmat(2)`; others are overlooked.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct AttachFlags: u32 {
+        const RDONLY = 0o10000;
+        const RND = 0o20000;
+        const REMAP = 0o40000;
+        const EXEC = 0o100000;
+    }
+}
+
+numbers! {
+    /// Commands of `shmctl(2)`.
+    enum Command {
+        Remove = 0,
+        Set = 1,
+        Stat = 2,
+        IpcInfo = 3,
+        Lock = 11,
+        Unlock = 12,
+        StatAt = 13,
+        ShmInfo = 14,
+        StatAtAny = 15,
+    }
+}
+
+/// Bit of a segment's mode that shows that it is locked.
 const SHM_LOCKED: u32 = 0o2000;
-const SHM_LOCK: i32 = 11;
-const SHM_UNLOCK: i32 = 12;
-const SHM_STAT: i32 = 13;
-const SHM_INFO: i32 = 14;
-const SHM_STAT_ANY: i32 = 15;
 const SHMLBA: u64 = 4096;
 const SHMMNI: usize = 4096;
 const SHMMAX: u64 = u64::MAX - (1 << 24);
 
-fn sys_shmget(a: &Args, HexInt(key): HexInt, Size(size): Size, RawFlags(f): RawFlags) -> Result<u64> {
+fn sys_shmget(a: &Args, HexInt(key): HexInt, Size(size): Size, flags: Bits<GetFlags>) -> Result<u64> {
+    let flags = flags.known();
     let pid = a.thread.process.pid;
     let id = segments().get(
         key,
-        f,
+        flags,
         SHMMNI,
         |s| if size > s.size { Err(Errno::EINVAL) } else { Ok(()) },
         |perm| {
-            if size == 0 || size > 1 << 46 || f & SHM_HUGETLB != 0 {
+            if size == 0 || size > 1 << 46 || flags.contains(GetFlags::HUGETLB) {
                 return Err(Errno::EINVAL);
             }
             let state = State { ctime: seconds(), cpid: pid, ..State::default() };
@@ -66,21 +86,23 @@ fn sys_shmget(a: &Args, HexInt(key): HexInt, Size(size): Size, RawFlags(f): RawF
     Ok(u64::from(id.unsigned_abs()))
 }
 
-fn sys_shmat(a: &Args, id: i32, UserPtr(address): UserPtr, RawFlags(f): RawFlags) -> Result<u64> {
+fn sys_shmat(a: &Args, id: i32, UserPtr(address): UserPtr, flags: Bits<AttachFlags>) -> Result<u64> {
+    let flags = flags.known();
+    let (write, exec) = (!flags.contains(AttachFlags::RDONLY), flags.contains(AttachFlags::EXEC));
+    let remap = flags.contains(AttachFlags::REMAP);
     let segment = segments().find(id)?;
     let perm = *segment.perm.lock();
-    let write = f & SHM_RDONLY == 0;
-    perm.check(if write { 6 } else { 4 } | u32::from(f & SHM_EXEC != 0))?;
+    perm.check(if write { 6 } else { 4 } | u32::from(exec))?;
     let addr = match address {
-        0 if f & SHM_REMAP != 0 => return Err(Errno::EINVAL),
+        0 if remap => return Err(Errno::EINVAL),
         n if n % SHMLBA == 0 => n,
-        n if f & SHM_RND != 0 => n - n % SHMLBA,
+        n if flags.contains(AttachFlags::RND) => n - n % SHMLBA,
         _ => return Err(Errno::EINVAL),
     };
     let place = match addr {
-        0 => Place::Hint(0),
-        n if f & SHM_REMAP != 0 => Place::Fixed(n),
-        n => Place::NoReplace(n),
+        0 => MapAt::Hint(0),
+        n if remap => MapAt::Fixed(n),
+        n => MapAt::NoReplace(n),
     };
     let me = a.thread.process.pid;
     {
@@ -92,10 +114,10 @@ fn sys_shmat(a: &Args, id: i32, UserPtr(address): UserPtr, RawFlags(f): RawFlags
     let attach = Arc::new(Attach { segment: segment.clone(), at: AtomicU64::new(0) });
     let name = format!("/SYSV{:08x} (deleted)", perm.key);
     let file = File::anon(attach.clone(), name, if write { OpenFlags::RDWR } else { OpenFlags::RDONLY });
-    let prot = 1 | u32::from(write) << 1 | u32::from(f & SHM_EXEC != 0) << 2;
-    let mut vma = Vma::object(prot, vm::SHARED, Backing::Pages(segment.pages.clone()), Some(file), 0);
+    let prot = Prot::READ | Prot::WRITE.when(write) | Prot::EXEC.when(exec);
+    let mut vma = Vma::object(prot, VmFlags::SHARED, Backing::Pages(segment.pages.clone()), Some(file), 0);
     if !write {
-        vma.max_prot &= !2;
+        vma.max_prot -= Prot::WRITE;
     }
     let at = a
         .thread
@@ -120,46 +142,45 @@ fn sys_shmdt(a: &Args, UserPtr(addr): UserPtr) -> Result<u64> {
     Ok(0)
 }
 
-fn sys_shmctl(_: &Args, id: i32, command: i32, buf: UserPtr) -> Result<u64> {
-    let cmd = command & !IPC_64;
-    match cmd {
-        IPC_INFO => {
+fn sys_shmctl(_: &Args, id: i32, command: Control<Command>, buf: UserPtr) -> Result<u64> {
+    let command = command.get()?;
+    match command {
+        Command::IpcInfo => {
             buf.write(&[SHMMAX, 1, SHMMNI as u64, SHMMNI as u64, SHMMAX / 4096, 0, 0, 0, 0])?;
             return Ok(segments().highest());
         }
-        SHM_INFO => {
+        Command::ShmInfo => {
             let list = segments().list();
             let pages: u64 = list.iter().map(|s| page_up(s.size) / 4096).sum();
             let resident: u64 = list.iter().map(|s| s.pages.blocks() / 8).sum();
             buf.write(&[list.len() as u64, pages, resident, 0, 0, 0])?;
             return Ok(segments().highest());
         }
-        SHM_STAT | SHM_STAT_ANY => {
+        Command::StatAt | Command::StatAtAny => {
             let s = segments().at(id)?;
             let perm = *s.perm.lock();
-            if cmd == SHM_STAT {
+            if command == Command::StatAt {
                 perm.check(4)?;
             }
             buf.write(&describe(&s))?;
             return Ok(u64::from(perm.id.unsigned_abs()));
         }
-        IPC_RMID | IPC_SET | IPC_STAT | SHM_LOCK | SHM_UNLOCK => {}
-        _ => return Err(Errno::EINVAL),
+        Command::Remove | Command::Set | Command::Stat | Command::Lock | Command::Unlock => {}
     }
     let s = segments().find(id)?;
     let perm = *s.perm.lock();
-    match cmd {
-        IPC_STAT => {
+    match command {
+        Command::Stat => {
             perm.check(4)?;
             buf.write(&describe(&s))?;
         }
-        IPC_SET => {
+        Command::Set => {
             let new = buf.read::<ShmidDs>()?;
             perm.check_owner()?;
             s.perm.lock().set(&new.perm);
             s.state.lock().ctime = seconds();
         }
-        IPC_RMID => {
+        Command::Remove => {
             perm.check_owner()?;
             {
                 let mut p = s.perm.lock();
@@ -171,10 +192,10 @@ fn sys_shmctl(_: &Args, id: i32, command: i32, buf: UserPtr) -> Result<u64> {
                 segments().remove(id);
             }
         }
-        lock => {
+        _ => {
             perm.check_owner()?;
             let mut p = s.perm.lock();
-            p.mode = if lock == SHM_LOCK { p.mode | SHM_LOCKED } else { p.mode & !SHM_LOCKED };
+            p.mode = if command == Command::Lock { p.mode | SHM_LOCKED } else { p.mode & !SHM_LOCKED };
         }
     }
     Ok(0)

@@ -6,41 +6,49 @@ use alloc::vec;
 use doppel_abi_linux::syscalls::nr;
 
 use crate::objects::ipc::pipe::Pipe;
-use crate::objects::ipc::splice::{CHUNK, Place, copy, from_pipe, pipe_of, to_pipe};
+use crate::objects::ipc::splice::{CHUNK, SpliceEnd, copy, from_pipe, pipe_of, to_pipe};
 use crate::objects::lookup::caller::file_stat;
 use crate::objects::vfs::fdtable::FileRef;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::rw::{RW_MAX, read_iovecs};
 use crate::objects::vfs::{File, FileType, Input, Output};
-use crate::personality::Arg::{Fd, Hex, Int, Ptr};
 use crate::personality::Support::Full;
-use crate::personality::args::{RawFd, RawFlags};
+use crate::personality::args::{Bits, NoFlags, RawFd};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 use doppel_machine::user::UserPtr;
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call!(nr::SPLICE, sys_splice(RawFd, UserPtr, RawFd, UserPtr, usize, RawFlags), Full, ""),
-    call(nr::TEE, sys_tee, Full, &[Fd, Fd, Int, Hex], ""),
-    call!(nr::VMSPLICE, sys_vmsplice(RawFd, UserPtr, usize, RawFlags), Full, "copies"),
-    call(nr::SENDFILE, sys_sendfile, Full, &[Fd, Fd, Ptr, Int], ""),
+    call!(nr::SPLICE, sys_splice(RawFd, UserPtr, RawFd, UserPtr, usize, Bits<SpliceFlags>), Full, ""),
+    call!(nr::TEE, sys_tee(RawFd, RawFd, usize, Bits<SpliceFlags>), Full, ""),
+    call!(nr::VMSPLICE, sys_vmsplice(RawFd, UserPtr, usize, Bits<SpliceFlags>), Full, "copies"),
+    call!(nr::SENDFILE, sys_sendfile(RawFd, RawFd, UserPtr, usize), Full, ""),
     call!(
         nr::COPY_FILE_RANGE,
-        sys_copy_file_range(RawFd, UserPtr, RawFd, UserPtr, usize, RawFlags),
+        sys_copy_file_range(RawFd, UserPtr, RawFd, UserPtr, usize, Bits<NoFlags>),
         Full,
         ""
     ),
 ];
-const SPLICE_F_NONBLOCK: u32 = 2;
-const SPLICE_FLAGS: u32 = 0xf;
 
-fn readable(a: &Args, i: usize) -> Result<FileRef<'_>> {
-    a.file(i).and_then(|f| if f.readable() { Ok(f) } else { Err(Errno::EBADF) })
+bitflags::bitflags! {
+    /// `SPLICE_F_` flags of splice, tee and vmsplice.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct SpliceFlags: u32 {
+        const MOVE = 1;
+        const NONBLOCK = 2;
+        const MORE = 4;
+        const GIFT = 8;
+    }
 }
 
-fn writable(a: &Args, i: usize) -> Result<FileRef<'_>> {
-    a.file(i).and_then(|f| if f.writable() { Ok(f) } else { Err(Errno::EBADF) })
+fn readable(a: &Args, fd: i32) -> Result<FileRef<'_>> {
+    a.thread.file(fd).and_then(|f| if f.readable() { Ok(f) } else { Err(Errno::EBADF) })
+}
+
+fn writable(a: &Args, fd: i32) -> Result<FileRef<'_>> {
+    a.thread.file(fd).and_then(|f| if f.writable() { Ok(f) } else { Err(Errno::EBADF) })
 }
 
 /// Moves bytes from a pipe to another: waits until there are some and there is room.
@@ -63,15 +71,13 @@ fn sys_splice(
     RawFd(out_fd): RawFd,
     out_offset: UserPtr,
     length: usize,
-    RawFlags(f): RawFlags,
+    flags: Bits<SpliceFlags>,
 ) -> Result<u64> {
     let len = length.min(RW_MAX);
     if len == 0 {
         return Ok(0);
     }
-    if f & !SPLICE_FLAGS != 0 {
-        return Err(Errno::EINVAL);
-    }
+    let flags = flags.checked()?;
     let (input, output) = (a.thread.file(in_fd)?, a.thread.file(out_fd)?);
     let pipes = (pipe_of(&input), pipe_of(&output));
     if pipes.0.is_some() && !in_offset.is_null() || pipes.1.is_some() && !out_offset.is_null() {
@@ -80,7 +86,7 @@ fn sys_splice(
     if !input.readable() || !output.writable() {
         return Err(Errno::EBADF);
     }
-    let block = |file: &File| f & SPLICE_F_NONBLOCK == 0 && !file.nonblocking();
+    let block = |file: &File| !flags.contains(SpliceFlags::NONBLOCK) && !file.nonblocking();
     let n = match pipes {
         (Some(from), Some(to)) => {
             if Arc::ptr_eq(&from, &to) {
@@ -90,7 +96,7 @@ fn sys_splice(
         }
         (Some(from), None) => {
             let append = output.flags().contains(OpenFlags::APPEND);
-            let mut to = Place::new(output, out_offset, Errno::EINVAL)?;
+            let mut to = SpliceEnd::new(output, out_offset, Errno::EINVAL)?;
             to.takes_bytes()?;
             if append {
                 return Err(Errno::EINVAL);
@@ -100,7 +106,7 @@ fn sys_splice(
             n
         }
         (None, Some(to)) => {
-            let mut from = Place::new(input, in_offset, Errno::EINVAL)?;
+            let mut from = SpliceEnd::new(input, in_offset, Errno::EINVAL)?;
             let n = to_pipe(&mut from, &to, len, block(&output))?;
             from.store(in_offset)?;
             n
@@ -110,21 +116,24 @@ fn sys_splice(
     Ok(n as u64)
 }
 
-fn sys_tee(a: &Args) -> Result<u64> {
-    let len = a.len(2).min(RW_MAX);
-    let f = a.u32(3);
-    if f & !SPLICE_FLAGS != 0 {
-        return Err(Errno::EINVAL);
-    }
+fn sys_tee(
+    a: &Args,
+    RawFd(in_fd): RawFd,
+    RawFd(out_fd): RawFd,
+    length: usize,
+    flags: Bits<SpliceFlags>,
+) -> Result<u64> {
+    let len = length.min(RW_MAX);
+    let flags = flags.checked()?;
     if len == 0 {
         return Ok(0);
     }
-    let (input, output) = (readable(a, 0)?, writable(a, 1)?);
+    let (input, output) = (readable(a, in_fd)?, writable(a, out_fd)?);
     let (Some(from), Some(to)) = (pipe_of(&input), pipe_of(&output)) else { return Err(Errno::EINVAL) };
     if Arc::ptr_eq(&from, &to) {
         return Err(Errno::EINVAL);
     }
-    let nonblock = |file: &File| f & SPLICE_F_NONBLOCK != 0 || file.nonblocking();
+    let nonblock = |file: &File| flags.contains(SpliceFlags::NONBLOCK) || file.nonblocking();
     let block = !nonblock(&input) && !nonblock(&output);
     loop {
         from.wait_data(block)?;
@@ -148,15 +157,13 @@ fn sys_vmsplice(
     RawFd(fd): RawFd,
     iovecs: UserPtr,
     count: usize,
-    RawFlags(f): RawFlags,
+    flags: Bits<SpliceFlags>,
 ) -> Result<u64> {
-    if f & !SPLICE_FLAGS != 0 {
-        return Err(Errno::EINVAL);
-    }
+    let flags = flags.checked()?;
     let file = a.thread.file(fd)?;
     let pipe = pipe_of(&file).ok_or(Errno::EBADF)?;
     let v = read_iovecs(iovecs, count)?;
-    let block = f & SPLICE_F_NONBLOCK == 0;
+    let block = !flags.contains(SpliceFlags::NONBLOCK);
     let n = if file.writable() {
         // What fits, after waiting for room once.
         let mut input = Input::iovecs(v);
@@ -176,10 +183,16 @@ fn sys_vmsplice(
     Ok(n as u64)
 }
 
-fn sys_sendfile(a: &Args) -> Result<u64> {
-    let mut from = Place::new(readable(a, 1)?, a.ptr(2), Errno::ESPIPE)?;
-    let output = writable(a, 0)?;
-    let len = a.len(3).min(RW_MAX);
+fn sys_sendfile(
+    a: &Args,
+    RawFd(out_fd): RawFd,
+    RawFd(in_fd): RawFd,
+    offset: UserPtr,
+    count: usize,
+) -> Result<u64> {
+    let mut from = SpliceEnd::new(readable(a, in_fd)?, offset, Errno::ESPIPE)?;
+    let output = writable(a, out_fd)?;
+    let len = count.min(RW_MAX);
     let n = if let Some(pipe) = pipe_of(&output) {
         if len == 0 { 0 } else { to_pipe(&mut from, &pipe, len, !output.nonblocking())? }
     } else {
@@ -187,9 +200,9 @@ fn sys_sendfile(a: &Args) -> Result<u64> {
             return Err(Errno::EINVAL);
         }
         from.has_bytes()?;
-        copy(&mut from, &mut Place { file: output, offset: None }, len)?
+        copy(&mut from, &mut SpliceEnd { file: output, offset: None }, len)?
     };
-    from.store(a.ptr(2))?;
+    from.store(offset)?;
     Ok(n as u64)
 }
 
@@ -210,23 +223,21 @@ fn sys_copy_file_range(
     RawFd(out_fd): RawFd,
     out_offset: UserPtr,
     length: usize,
-    RawFlags(flags): RawFlags,
+    flags: Bits<NoFlags>,
 ) -> Result<u64> {
-    if flags != 0 {
-        return Err(Errno::EINVAL);
-    }
+    flags.checked()?;
     let (input, output) = (a.thread.file(in_fd)?, a.thread.file(out_fd)?);
     check_regular([&input, &output])?;
     if !input.readable() || !output.writable() || output.flags().contains(OpenFlags::APPEND) {
         return Err(Errno::EBADF);
     }
-    let mut from = Place::new(input, in_offset, Errno::ESPIPE)?;
-    let mut to = Place::new(output, out_offset, Errno::ESPIPE)?;
+    let mut from = SpliceEnd::new(input, in_offset, Errno::ESPIPE)?;
+    let mut to = SpliceEnd::new(output, out_offset, Errno::ESPIPE)?;
     let (source, target) = (file_stat(&from.file)?, file_stat(&to.file)?);
     if source.dev != target.dev {
         return Err(Errno::EXDEV);
     }
-    let start = |p: &Place| p.offset.unwrap_or_else(|| p.file.pos.get());
+    let start = |p: &SpliceEnd| p.offset.unwrap_or_else(|| p.file.pos.get());
     let left = source.size.saturating_sub(start(&from));
     let len = length.min(RW_MAX).min(usize::try_from(left).unwrap_or(usize::MAX));
     let same = match (&from.file.inode, &to.file.inode) {

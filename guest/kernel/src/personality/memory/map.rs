@@ -2,40 +2,46 @@
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::memory::vma::{Vma, vm};
-use crate::memory::{PAGE, Place, page_up};
+use crate::memory::vma::{Prot, VmFlags, Vma};
+use crate::memory::{MapAt, PAGE, page_up};
 use crate::objects::vfs::file_map::{MapFlags, file_vma, range, shared_anonymous};
 use crate::personality::Support::{Full, Stub};
 use crate::personality::args::{Bits, RawFd};
-use crate::personality::{Arg, Args, Syscall, call};
+use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
-use Arg::{Hex, Int};
 use doppel_machine::user::UserPtr;
 
 /// The family.
 pub const CALLS: &[Syscall] = &[
     call!(
         nr::MMAP,
-        mmap(UserPtr, u64, Bits<Prot>, Bits<MapFlags>, RawFd, u64),
+        mmap(UserPtr, u64, Bits<ProtFlags>, Bits<MapFlags>, RawFd, u64),
         Full,
         "no huge pages; a map of an image file does not follow the first change of the file",
     ),
     call!(nr::MUNMAP, munmap(UserPtr, u64), Full, ""),
-    call!(nr::MPROTECT, mprotect(UserPtr, u64, Bits<Prot>), Full, ""),
-    call!(nr::PKEY_MPROTECT, pkey_mprotect(UserPtr, u64, Bits<Prot>, i32), Stub, "only with key -1"),
-    call(nr::PKEY_ALLOC, |_| Err(Errno::EINVAL), Stub, &[Hex, Hex], "EINVAL: no protection keys"),
-    call(nr::PKEY_FREE, |_| Err(Errno::EINVAL), Stub, &[Int], "EINVAL: no protection keys"),
+    call!(nr::MPROTECT, mprotect(UserPtr, u64, Bits<ProtFlags>), Full, ""),
+    call!(nr::PKEY_MPROTECT, pkey_mprotect(UserPtr, u64, Bits<ProtFlags>, i32), Stub, "only with key -1"),
+    call!(nr::PKEY_ALLOC, pkey_alloc(u64, u64), Stub, "EINVAL: no protection keys"),
+    call!(nr::PKEY_FREE, pkey_free(i32), Stub, "EINVAL: no protection keys"),
     call!(nr::BRK, brk(UserPtr), Full, ""),
 ];
 
 bitflags::bitflags! {
     /// `PROT_` bits of mmap and mprotect.
     #[derive(Clone, Copy, PartialEq, Eq)]
-    struct Prot: u32 {
-        const RWX = 7;
+    struct ProtFlags: u32 {
+        const RWX = Prot::RWX.bits();
         const SEM = 8;
         const GROWSDOWN = 0x0100_0000;
         const GROWSUP = 0x0200_0000;
+    }
+}
+
+impl ProtFlags {
+    /// What may be done with the memory.
+    fn access(self) -> Prot {
+        Prot::from_bits_truncate(self.bits())
     }
 }
 
@@ -43,7 +49,7 @@ fn mmap(
     a: &Args,
     UserPtr(addr): UserPtr,
     len: u64,
-    prot: Bits<Prot>,
+    prot: Bits<ProtFlags>,
     flags: Bits<MapFlags>,
     RawFd(fd): RawFd,
     offset: u64,
@@ -76,13 +82,13 @@ fn mmap(
         // No huge pages are reserved in a domain.
         return Err(Errno::ENOMEM);
     }
-    let prot = (prot.any() & Prot::RWX).bits();
-    let mut vflags = if shared { vm::SHARED } else { 0 };
+    let prot = prot.any().access();
+    let mut vflags = if shared { VmFlags::SHARED } else { VmFlags::empty() };
     if fl.intersects(MapFlags::NORESERVE | MapFlags::STACK) {
-        vflags |= vm::NO_CHARGE;
+        vflags |= VmFlags::NO_CHARGE;
     }
     if fl.contains(MapFlags::GROWSDOWN) {
-        vflags |= vm::GROWSDOWN;
+        vflags |= VmFlags::GROWSDOWN;
     }
     let v = if anonymous {
         if shared { shared_anonymous(prot, vflags, len)? } else { Vma::anonymous(prot, vflags) }
@@ -92,16 +98,16 @@ fn mmap(
     let mut v = v;
     if fl.contains(MapFlags::LOCKED) {
         crate::memory::advise::check_may_lock()?;
-        v.flags |= vm::LOCKED;
+        v.flags |= VmFlags::LOCKED;
     }
     let place = if fl.contains(MapFlags::FIXED_NOREPLACE) {
-        Place::NoReplace(addr)
+        MapAt::NoReplace(addr)
     } else if fl.contains(MapFlags::FIXED) {
-        Place::Fixed(addr)
+        MapAt::Fixed(addr)
     } else if fl.contains(MapFlags::BIT32) {
-        Place::Low(addr)
+        MapAt::Low(addr)
     } else {
-        Place::Hint(addr)
+        MapAt::Hint(addr)
     };
     let populate = fl.intersects(MapFlags::POPULATE | MapFlags::LOCKED) && !fl.contains(MapFlags::NONBLOCK);
     a.thread.space().mm.map_file(place, len, v, populate)
@@ -117,9 +123,9 @@ fn munmap(a: &Args, UserPtr(addr): UserPtr, len: u64) -> Result<u64> {
     Ok(0)
 }
 
-fn mprotect(a: &Args, UserPtr(addr): UserPtr, len: u64, prot: Bits<Prot>) -> Result<u64> {
+fn mprotect(a: &Args, UserPtr(addr): UserPtr, len: u64, prot: Bits<ProtFlags>) -> Result<u64> {
     let prot = prot.checked()?;
-    if prot.contains(Prot::GROWSUP) {
+    if prot.contains(ProtFlags::GROWSUP) {
         return Err(Errno::EINVAL);
     }
     let (mut start, end) =
@@ -128,15 +134,23 @@ fn mprotect(a: &Args, UserPtr(addr): UserPtr, len: u64, prot: Bits<Prot>) -> Res
         return Ok(0);
     }
     let space = a.thread.space();
-    if prot.contains(Prot::GROWSDOWN) {
+    if prot.contains(ProtFlags::GROWSDOWN) {
         start = space.mm.growsdown_start(start)?;
     }
-    space.mm.protect(start, end, (prot & Prot::RWX).bits())?;
+    space.mm.protect(start, end, prot.access())?;
     Ok(0)
 }
 
-fn pkey_mprotect(a: &Args, addr: UserPtr, len: u64, prot: Bits<Prot>, key: i32) -> Result<u64> {
+fn pkey_mprotect(a: &Args, addr: UserPtr, len: u64, prot: Bits<ProtFlags>, key: i32) -> Result<u64> {
     if key == -1 { mprotect(a, addr, len, prot) } else { Err(Errno::EINVAL) }
+}
+
+fn pkey_alloc(_: &Args, _flags: u64, _rights: u64) -> Result<u64> {
+    Err(Errno::EINVAL)
+}
+
+fn pkey_free(_: &Args, _key: i32) -> Result<u64> {
+    Err(Errno::EINVAL)
 }
 
 fn brk(a: &Args, UserPtr(addr): UserPtr) -> Result<u64> {

@@ -1,8 +1,9 @@
 //! Further memory calls: mremap, madvise, locking, mincore, msync, membarrier, process_vm_*, memory policy.
 
 use crate::memory::remap::RemapFlags;
-use crate::personality::args::{Bits, Size};
-use crate::process::task::TASKS;
+use crate::personality::args::{Arg, Bits, FromArg, NoFlags, NoLongFlags, Number, Size};
+use crate::process::task::{Process, TASKS};
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -10,14 +11,15 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::host;
 use doppel_machine::user::UserPtr;
 
+use crate::core::numbers::numbers;
+use crate::memory::advise::Advice;
 use crate::memory::vma::Backing;
-use crate::memory::{PAGE, Place};
+use crate::memory::{MapAt, PAGE};
 use crate::objects::vfs::file_map::range;
 use crate::personality::Support::{Full, Partial, Stub};
-use crate::personality::{Arg, Args, Syscall, call};
+use crate::personality::{Args, Syscall, call};
 use crate::process::task::remote::{self, may_access};
 use crate::{Errno, Result};
-use Arg::{Hex, Int, Ptr};
 
 /// The family.
 pub const CALLS: &[Syscall] = &[
@@ -27,7 +29,7 @@ pub const CALLS: &[Syscall] = &[
         Full,
         "MREMAP_DONTUNMAP: private anonymous memory only",
     ),
-    call!(nr::MADVISE, madvise(UserPtr, u64, i32), Partial, "no guard pages"),
+    call!(nr::MADVISE, madvise(UserPtr, u64, Number<Advice>), Partial, "no guard pages"),
     call!(nr::MINCORE, mincore(UserPtr, u64, UserPtr), Partial, "says that everything is resident"),
     call!(nr::MSYNC, msync(UserPtr, u64, Bits<SyncFlags>), Full, ""),
     call!(nr::MLOCK, mlock(UserPtr, u64), Partial, "checked and counted; the host may still page"),
@@ -36,12 +38,32 @@ pub const CALLS: &[Syscall] = &[
     call!(nr::MLOCKALL, mlockall(Bits<LockFlags>), Partial, "as mlock"),
     call!(nr::MUNLOCKALL, munlockall(), Full, ""),
     call!(nr::REMAP_FILE_PAGES, remap_file_pages(UserPtr, u64, u64, u64, u64), Full, ""),
-    call(nr::MEMBARRIER, membarrier, Partial, &[Int, Hex, Int], "private expedited commands"),
-    call(nr::PROCESS_VM_READV, process_vm_readv, Full, &[Int, Ptr, Int, Ptr, Int, Hex], ""),
-    call(nr::PROCESS_VM_WRITEV, process_vm_writev, Full, &[Int, Ptr, Int, Ptr, Int, Hex], ""),
-    call!(nr::GET_MEMPOLICY, get_mempolicy(UserPtr, UserPtr, Size, UserPtr, u64), Stub, "one memory node"),
-    call!(nr::SET_MEMPOLICY, set_mempolicy(u32, UserPtr, i64), Stub, "one memory node"),
-    call!(nr::MBIND, mbind(UserPtr, u64, u32, UserPtr, i64, u64), Stub, "one memory node"),
+    call!(
+        nr::MEMBARRIER,
+        membarrier(Number<Barrier>, Bits<NoFlags>, i32),
+        Partial,
+        "private expedited commands"
+    ),
+    call!(
+        nr::PROCESS_VM_READV,
+        process_vm_readv(i32, UserPtr, Size, UserPtr, Size, Bits<NoLongFlags>),
+        Full,
+        ""
+    ),
+    call!(
+        nr::PROCESS_VM_WRITEV,
+        process_vm_writev(i32, UserPtr, Size, UserPtr, Size, Bits<NoLongFlags>),
+        Full,
+        ""
+    ),
+    call!(
+        nr::GET_MEMPOLICY,
+        get_mempolicy(UserPtr, UserPtr, Size, UserPtr, Bits<PolicyFlags>),
+        Stub,
+        "one memory node"
+    ),
+    call!(nr::SET_MEMPOLICY, set_mempolicy(PolicyMode, UserPtr, i64), Stub, "one memory node"),
+    call!(nr::MBIND, mbind(UserPtr, u64, PolicyMode, UserPtr, i64, u64), Stub, "one memory node"),
 ];
 
 fn mremap(
@@ -64,8 +86,8 @@ fn mapped_range(addr: u64, len: u64) -> Result<(u64, u64)> {
     })
 }
 
-fn madvise(a: &Args, UserPtr(addr): UserPtr, len: u64, advice: i32) -> Result<u64> {
-    crate::memory::advise::check(advice)?;
+fn madvise(a: &Args, UserPtr(addr): UserPtr, len: u64, advice: Number<Advice>) -> Result<u64> {
+    let advice = advice.get()?;
     let (start, end) = mapped_range(addr, len)?;
     a.thread.space().mm.advise(start, end, advice)?;
     Ok(0)
@@ -118,6 +140,10 @@ fn msync(a: &Args, UserPtr(addr): UserPtr, len: u64, flags: Bits<SyncFlags>) -> 
         return Err(Errno::EBUSY);
     }
     crate::objects::storage::settle(true);
+    if flags.contains(SyncFlags::SYNC) {
+        crate::objects::rootfs::sync_mapped_disks()?;
+        crate::objects::rootfs::sync_mapped()?;
+    }
     Ok(0)
 }
 
@@ -207,25 +233,29 @@ fn remap_file_pages(
         return Err(Errno::EINVAL);
     }
     v.offset = pgoff * PAGE;
-    space.mm.map(Place::Fixed(start), end - start, v, false)?;
+    space.mm.map(MapAt::Fixed(start), end - start, v, false)?;
     Ok(0)
 }
 
-fn membarrier(a: &Args) -> Result<u64> {
-    const QUERY: i32 = 0;
-    const PRIVATE_EXPEDITED: i32 = 8;
-    const REGISTER_PRIVATE_EXPEDITED: i32 = 16;
-    if a.u32(1) != 0 {
-        return Err(Errno::EINVAL);
+numbers! {
+    /// Commands of `membarrier(2)`.
+    enum Barrier {
+        Query = 0,
+        PrivateExpedited = 8,
+        RegisterPrivateExpedited = 16,
     }
-    match a.i32(0) {
-        QUERY => Ok((PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED) as u64),
+}
+
+fn membarrier(_: &Args, command: Number<Barrier>, flags: Bits<NoFlags>, _cpu: i32) -> Result<u64> {
+    flags.checked()?;
+    match command.get()? {
+        Barrier::Query => Ok(Barrier::PrivateExpedited as u64 | Barrier::RegisterPrivateExpedited as u64),
         // The vCPUs of a space are the threads of one host process: the host's barrier covers them all.
-        c @ (PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED) => {
-            host::membarrier(c).map_err(|e| if e.0 == 1 { Errno::EPERM } else { Errno::EINVAL })?;
+        c @ (Barrier::PrivateExpedited | Barrier::RegisterPrivateExpedited) => {
+            let done = host::membarrier(c as i32);
+            done.map_err(|e| if e.0 == 1 { Errno::EPERM } else { Errno::EINVAL })?;
             Ok(0)
         }
-        _ => Err(Errno::EINVAL),
     }
 }
 
@@ -273,44 +303,87 @@ fn copy(
     Ok(done)
 }
 
-fn process_vm(a: &Args, write: bool) -> Result<u64> {
-    if a.u64(5) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let local = iovecs(a.ptr(1), a.u64(2))?;
-    let remote = iovecs(a.ptr(3), a.u64(4))?;
-    let target = match TASKS.process(a.i32(0)) {
+/// A process that a pid argument names, by any of its threads, if the caller may reach into it.
+fn accessible(a: &Args, pid: i32) -> Result<Arc<Process>> {
+    let target = match TASKS.process(pid) {
         Ok(p) => p,
-        Err(_) => TASKS.thread(a.i32(0))?.process.clone(),
+        Err(_) => TASKS.thread(pid)?.process.clone(),
     };
     may_access(&a.thread.process, &target)?;
-    let get = |at: u64, buf: &mut [u8]| UserPtr(at).read_some(buf).unwrap_or(0);
+    Ok(target)
+}
+
+fn process_vm_readv(
+    a: &Args,
+    pid: i32,
+    local: UserPtr,
+    Size(local_count): Size,
+    remote: UserPtr,
+    Size(remote_count): Size,
+    flags: Bits<NoLongFlags>,
+) -> Result<u64> {
+    flags.checked()?;
+    let (local, remote) = (iovecs(local, local_count)?, iovecs(remote, remote_count)?);
+    let target = accessible(a, pid)?;
+    let theirs = |at: u64, buf: &mut [u8]| match remote::read(&target, at, buf.len()) {
+        Ok(v) => {
+            buf[..v.len()].copy_from_slice(&v);
+            v.len()
+        }
+        Err(_) => 0,
+    };
     let put = |at: u64, bytes: &[u8]| UserPtr(at).write_some(bytes).unwrap_or(0);
-    if write {
-        copy(&local, &remote, get, |at, b| remote::write(&target, at, b.to_vec()).unwrap_or(0))
-    } else {
-        let theirs = |at: u64, buf: &mut [u8]| match remote::read(&target, at, buf.len()) {
-            Ok(v) => {
-                buf[..v.len()].copy_from_slice(&v);
-                v.len()
-            }
-            Err(_) => 0,
-        };
-        copy(&remote, &local, theirs, put)
+    copy(&remote, &local, theirs, put)
+}
+
+fn process_vm_writev(
+    a: &Args,
+    pid: i32,
+    local: UserPtr,
+    Size(local_count): Size,
+    remote: UserPtr,
+    Size(remote_count): Size,
+    flags: Bits<NoLongFlags>,
+) -> Result<u64> {
+    flags.checked()?;
+    let (local, remote) = (iovecs(local, local_count)?, iovecs(remote, remote_count)?);
+    let target = accessible(a, pid)?;
+    let get = |at: u64, buf: &mut [u8]| UserPtr(at).read_some(buf).unwrap_or(0);
+    copy(&local, &remote, get, |at, b| remote::write(&target, at, b.to_vec()).unwrap_or(0))
+}
+
+bitflags::bitflags! {
+    /// `MPOL_F_` flags of `get_mempolicy(2)`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct PolicyFlags: u64 {
+        const NODE = 1;
+        const ADDR = 2;
+        const MEMS_ALLOWED = 4;
     }
 }
 
-fn process_vm_readv(a: &Args) -> Result<u64> {
-    process_vm(a, false)
+/// A memory policy and its flags, not checked yet.
+#[derive(Clone, Copy)]
+struct PolicyMode(u32);
+
+impl FromArg for PolicyMode {
+    const KIND: Arg = Arg::Hex;
+
+    #[inline(always)]
+    fn from_arg(raw: u64) -> Self {
+        Self(raw as u32)
+    }
 }
 
-fn process_vm_writev(a: &Args) -> Result<u64> {
-    process_vm(a, true)
+impl PolicyMode {
+    /// EINVAL for policies there are not.
+    fn check(self) -> Result<()> {
+        /// MPOL_WEIGHTED_INTERLEAVE.
+        const LAST: u32 = 6;
+        const MODE_FLAGS: u32 = 7 << 13;
+        if self.0 & !MODE_FLAGS > LAST { Err(Errno::EINVAL) } else { Ok(()) }
+    }
 }
-
-/// Largest mode of a memory policy (MPOL_WEIGHTED_INTERLEAVE).
-const MPOL_MAX: u32 = 6;
-const MPOL_MODE_FLAGS: u32 = 7 << 13;
 
 fn get_mempolicy(
     a: &Args,
@@ -318,15 +391,14 @@ fn get_mempolicy(
     nodes: UserPtr,
     Size(max): Size,
     UserPtr(addr): UserPtr,
-    fl: u64,
+    flags: Bits<PolicyFlags>,
 ) -> Result<u64> {
-    const NODE: u64 = 1;
-    const ADDR: u64 = 2;
-    const MEMS_ALLOWED: u64 = 4;
-    if fl & !(NODE | ADDR | MEMS_ALLOWED) != 0 || (fl & ADDR == 0 && addr != 0) {
+    let flags = flags.checked()?;
+    let of_address = flags.contains(PolicyFlags::ADDR);
+    if !of_address && addr != 0 {
         return Err(Errno::EINVAL);
     }
-    if fl & ADDR != 0 && a.thread.space().mm.vma(addr).is_none() {
+    if of_address && a.thread.space().mm.vma(addr).is_none() {
         return Err(Errno::EFAULT);
     }
     if !mode.is_null() {
@@ -334,7 +406,7 @@ fn get_mempolicy(
     }
     if !nodes.is_null() && max > 0 {
         // The only node, or no node at all for the default policy.
-        let mask = u64::from(fl & MEMS_ALLOWED != 0);
+        let mask = u64::from(flags.contains(PolicyFlags::MEMS_ALLOWED));
         nodes.write(&mask)?;
         let words = max.div_ceil(64).min(16);
         for i in 1..words {
@@ -344,25 +416,20 @@ fn get_mempolicy(
     Ok(0)
 }
 
-fn check_policy(mode: u32) -> Result<()> {
-    if mode & !MPOL_MODE_FLAGS > MPOL_MAX { Err(Errno::EINVAL) } else { Ok(()) }
-}
-
-fn set_mempolicy(_: &Args, mode: u32, _nodes: UserPtr, _max: i64) -> Result<u64> {
-    check_policy(mode)?;
-    Ok(0)
+fn set_mempolicy(_: &Args, mode: PolicyMode, _nodes: UserPtr, _max: i64) -> Result<u64> {
+    mode.check().map(|()| 0)
 }
 
 fn mbind(
     a: &Args,
     UserPtr(addr): UserPtr,
     len: u64,
-    mode: u32,
+    mode: PolicyMode,
     _nodes: UserPtr,
     _max: i64,
     _flags: u64,
 ) -> Result<u64> {
-    check_policy(mode)?;
+    mode.check()?;
     let (start, end) = range(addr, len)?;
     if start < end && !a.thread.space().mm.is_covered(start, end) {
         return Err(Errno::EFAULT);

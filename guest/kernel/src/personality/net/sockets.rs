@@ -3,12 +3,12 @@
 use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
-use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, Addr};
+use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, AF_UNIX, Addr};
 use doppel_machine::user::UserPtr;
 
 use crate::core::numbers::numbers;
 use crate::core::time;
-use crate::objects::net::consts as c;
+use crate::objects::net::consts::{self as c, MsgFlags, Shutdown};
 use crate::objects::net::inet::tcp::Tcp;
 use crate::objects::net::inet::udp::Udp;
 use crate::objects::net::msg::{MAX_RW_COUNT, MsgHdr, read_addr, write_addr};
@@ -18,44 +18,42 @@ use crate::objects::net::unix::UnixSock;
 use crate::objects::vfs::fdtable::FileRef;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{Input, Output};
-use crate::personality::Arg::{Fd, Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
+use crate::personality::args::{Arg, Bits, FromArg, Number, RawFd, UserBuf};
 use crate::personality::net::options::{getsockopt, setsockopt};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
 /// The rows of the system call table.
 pub const CALLS: &[Syscall] = &[
-    call(
+    call!(
         nr::SOCKET,
-        socket,
+        socket(Number<Family>, SocketType, i32),
         Partial,
-        &[Int, Hex, Int],
         "AF_UNIX; AF_INET and AF_INET6 TCP, UDP and ICMP echo (SOCK_DGRAM), UDP-Lite over loopback, the others over loopback or, with a network, through the network service; AF_NETLINK NETLINK_ROUTE, read-only",
     ),
-    call(nr::SOCKETPAIR, socketpair, Full, &[Int, Hex, Int, Ptr], ""),
-    call(nr::BIND, bind, Full, &[Fd, Ptr, Int], ""),
-    call(nr::LISTEN, listen, Full, &[Fd, Int], ""),
-    call(nr::ACCEPT, accept, Full, &[Fd, Ptr, Ptr], ""),
-    call(nr::ACCEPT4, accept4, Full, &[Fd, Ptr, Ptr, Hex], ""),
-    call(nr::CONNECT, connect, Full, &[Fd, Ptr, Int], ""),
-    call(nr::GETSOCKNAME, getsockname, Full, &[Fd, Ptr, Ptr], ""),
-    call(nr::GETPEERNAME, getpeername, Full, &[Fd, Ptr, Ptr], ""),
-    call(nr::SENDTO, sendto, Full, &[Fd, Ptr, Int, Hex, Ptr, Int], ""),
-    call(nr::RECVFROM, recvfrom, Full, &[Fd, Ptr, Int, Hex, Ptr, Ptr], ""),
-    call(nr::SENDMSG, sendmsg, Full, &[Fd, Ptr, Hex], ""),
-    call(nr::RECVMSG, recvmsg, Full, &[Fd, Ptr, Hex], ""),
-    call(nr::SENDMMSG, sendmmsg, Full, &[Fd, Ptr, Int, Hex], ""),
-    call(nr::RECVMMSG, recvmmsg, Full, &[Fd, Ptr, Int, Hex, Ptr], ""),
-    call(nr::SHUTDOWN, shutdown, Full, &[Fd, Int], ""),
-    call(
+    call!(nr::SOCKETPAIR, socketpair(Number<Family>, SocketType, i32, UserPtr), Full, ""),
+    call!(nr::BIND, bind(RawFd, UserPtr, i32), Full, ""),
+    call!(nr::LISTEN, listen(RawFd, i32), Full, ""),
+    call!(nr::ACCEPT, accept(RawFd, UserPtr, UserPtr), Full, ""),
+    call!(nr::ACCEPT4, accept4(RawFd, UserPtr, UserPtr, Bits<OpenFlags>), Full, ""),
+    call!(nr::CONNECT, connect(RawFd, UserPtr, i32), Full, ""),
+    call!(nr::GETSOCKNAME, getsockname(RawFd, UserPtr, UserPtr), Full, ""),
+    call!(nr::GETPEERNAME, getpeername(RawFd, UserPtr, UserPtr), Full, ""),
+    call!(nr::SENDTO, sendto(RawFd, UserBuf, usize, Bits<MsgFlags>, UserPtr, i32), Full, ""),
+    call!(nr::RECVFROM, recvfrom(RawFd, UserPtr, usize, Bits<MsgFlags>, UserPtr, UserPtr), Full, ""),
+    call!(nr::SENDMSG, sendmsg(RawFd, UserPtr, Bits<MsgFlags>), Full, ""),
+    call!(nr::RECVMSG, recvmsg(RawFd, UserPtr, Bits<MsgFlags>), Full, ""),
+    call!(nr::SENDMMSG, sendmmsg(RawFd, UserPtr, u32, Bits<MsgFlags>), Full, ""),
+    call!(nr::RECVMMSG, recvmmsg(RawFd, UserPtr, u32, Bits<MsgFlags>, UserPtr), Full, ""),
+    call!(nr::SHUTDOWN, shutdown(RawFd, Number<Shut>), Full, ""),
+    call!(
         nr::SETSOCKOPT,
-        setsockopt,
+        setsockopt(RawFd, i32, i32, UserPtr, i32),
         Partial,
-        &[Fd, Int, Int, Ptr, Int],
         "no socket filters; multicast groups are the domain's own",
     ),
-    call(nr::GETSOCKOPT, getsockopt, Full, &[Fd, Int, Int, Ptr, Ptr], ""),
+    call!(nr::GETSOCKOPT, getsockopt(RawFd, i32, i32, UserPtr, UserPtr), Full, ""),
 ];
 
 /// Most messages of sendmmsg and recvmmsg.
@@ -72,9 +70,9 @@ pub(super) struct Sock<'a> {
     pub(super) ops: Arc<dyn SocketOps>,
 }
 
-/// The first argument as a socket.
-pub(super) fn sock(a: &Args) -> Result<Sock<'_>> {
-    let file = a.file(0)?;
+/// A descriptor as a socket.
+pub(super) fn sock(a: &Args, fd: i32) -> Result<Sock<'_>> {
+    let file = a.thread.file(fd)?;
     let ops = file.downcast::<Socket>().ok_or(Errno::ENOTSOCK)?.ops.clone();
     Ok(Sock { file, ops })
 }
@@ -96,19 +94,40 @@ impl Sock<'_> {
     }
 }
 
-/// SOCK_CLOEXEC and SOCK_NONBLOCK, which have the bits of the open flags.
-fn descriptor_flags(bits: u32) -> Result<OpenFlags> {
-    OpenFlags::from_bits(bits).filter(|f| OpenFlags::DESCRIPTOR.contains(*f)).ok_or(Errno::EINVAL)
+numbers! {
+    /// Address families of which there are sockets (`address_families(7)`).
+    enum Family {
+        Unix = 1,
+        Inet = 2,
+        Inet6 = 10,
+        Netlink = 16,
+    }
 }
 
-/// Splits the type argument: kind and file flags.
-fn kind_and_flags(a: &Args) -> Result<(u32, OpenFlags)> {
-    let t = a.u32(1);
-    let flags = descriptor_flags(t & !0xf)?;
-    if t & 0xf >= c::SOCK_MAX {
-        return Err(Errno::EINVAL);
+/// The type argument of socket and socketpair: a kind (SOCK_STREAM and the like), and SOCK_CLOEXEC and SOCK_NONBLOCK.
+#[derive(Clone, Copy)]
+struct SocketType(u32);
+
+impl FromArg for SocketType {
+    const KIND: Arg = Arg::Hex;
+
+    #[inline(always)]
+    fn from_arg(raw: u64) -> Self {
+        Self(raw as u32)
     }
-    Ok((t & 0xf, flags))
+}
+
+impl SocketType {
+    const KIND_BITS: u32 = 0xf;
+
+    /// The kind, which a family may still not have, and the flags, which have the bits of the open flags.
+    fn split(self) -> Result<(u32, OpenFlags)> {
+        let flags = OpenFlags::from_bits(self.0 & !Self::KIND_BITS)
+            .filter(|f| OpenFlags::DESCRIPTOR.contains(*f))
+            .ok_or(Errno::EINVAL)?;
+        let kind = self.0 & Self::KIND_BITS;
+        if kind >= c::SOCK_MAX { Err(Errno::EINVAL) } else { Ok((kind, flags)) }
+    }
 }
 
 /// Gives a socket a descriptor; closes it again if there is none.
@@ -117,27 +136,30 @@ fn install(a: &Args, ops: Arc<dyn SocketOps>, flags: OpenFlags) -> Result<i32> {
     a.thread.files().insert(file, flags.contains(OpenFlags::CLOEXEC)).inspect_err(|_| ops.release())
 }
 
-fn socket(a: &Args) -> Result<u64> {
-    let (kind, flags) = kind_and_flags(a)?;
-    let domain = u16::try_from(a.i32(0)).map_err(|_| Errno::EAFNOSUPPORT)?;
-    let ops: Arc<dyn SocketOps> = match domain {
-        AF_UNIX => {
-            if !matches!(a.i32(2), 0 | 1) {
+/// The family of a new socket.
+fn family(number: Number<Family>) -> Result<Family> {
+    number.get().map_err(|_| Errno::EAFNOSUPPORT)
+}
+
+fn socket(a: &Args, domain: Number<Family>, kind: SocketType, protocol: i32) -> Result<u64> {
+    let (kind, flags) = kind.split()?;
+    let ops: Arc<dyn SocketOps> = match family(domain)? {
+        Family::Unix => {
+            if !matches!(protocol, 0 | 1) {
                 return Err(Errno::EPROTONOSUPPORT);
             }
             UnixSock::new(kind)?
         }
-        AF_INET | AF_INET6 => inet_socket(a, domain, kind)?,
-        AF_NETLINK if matches!(kind, c::SOCK_RAW | c::SOCK_DGRAM) => Netlink::new(kind, a.i32(2))?,
-        AF_NETLINK => return Err(Errno::ESOCKTNOSUPPORT),
-        _ => return Err(Errno::EAFNOSUPPORT),
+        Family::Inet => inet_socket(a, AF_INET, kind, protocol)?,
+        Family::Inet6 => inet_socket(a, AF_INET6, kind, protocol)?,
+        Family::Netlink if matches!(kind, c::SOCK_RAW | c::SOCK_DGRAM) => Netlink::new(kind, protocol)?,
+        Family::Netlink => return Err(Errno::ESOCKTNOSUPPORT),
     };
     Ok(install(a, ops, flags)? as u64)
 }
 
-fn inet_socket(a: &Args, domain: u16, kind: u32) -> Result<Arc<dyn SocketOps>> {
+fn inet_socket(a: &Args, domain: u16, kind: u32, protocol: i32) -> Result<Arc<dyn SocketOps>> {
     const CAP_NET_RAW: u32 = 13;
-    let protocol = a.i32(2);
     if !(0..256).contains(&protocol) {
         return Err(Errno::EINVAL);
     }
@@ -156,14 +178,20 @@ fn inet_socket(a: &Args, domain: u16, kind: u32) -> Result<Arc<dyn SocketOps>> {
     }
 }
 
-fn socketpair(a: &Args) -> Result<u64> {
-    let (kind, flags) = kind_and_flags(a)?;
-    match a.i32(0) {
-        1 => {}
-        2 | 10 => return Err(Errno::EOPNOTSUPP),
-        _ => return Err(Errno::EAFNOSUPPORT),
+fn socketpair(
+    a: &Args,
+    domain: Number<Family>,
+    kind: SocketType,
+    protocol: i32,
+    user_fds: UserPtr,
+) -> Result<u64> {
+    let (kind, flags) = kind.split()?;
+    match family(domain)? {
+        Family::Unix => {}
+        Family::Inet | Family::Inet6 => return Err(Errno::EOPNOTSUPP),
+        Family::Netlink => return Err(Errno::EAFNOSUPPORT),
     }
-    if !matches!(a.i32(2), 0 | 1) {
+    if !matches!(protocol, 0 | 1) {
         return Err(Errno::EPROTONOSUPPORT);
     }
     let (x, y) = UnixSock::pair(kind)?;
@@ -182,7 +210,7 @@ fn socketpair(a: &Args) -> Result<u64> {
             return Err(e);
         }
     };
-    if let Err(e) = a.ptr(3).write(&[fd0, fd1]) {
+    if let Err(e) = user_fds.write(&[fd0, fd1]) {
         files.close(fd0)?;
         files.close(fd1)?;
         return Err(e.into());
@@ -191,47 +219,59 @@ fn socketpair(a: &Args) -> Result<u64> {
 }
 
 /// The address argument of bind and connect. To an IPv4 socket another family is wrong, however long its addresses.
-fn address(a: &Args, domain: u16) -> Result<Addr> {
-    let addr = read_addr(a.ptr(1), a.i32(2));
-    if addr.is_err() && domain == AF_INET && a.i32(2) >= IPV4_SIZE && a.ptr(1).read::<u16>()? != AF_INET {
+fn address(at: UserPtr, len: i32, domain: u16) -> Result<Addr> {
+    let addr = read_addr(at, len);
+    if addr.is_err() && domain == AF_INET && len >= IPV4_SIZE && at.read::<u16>()? != AF_INET {
         return Err(Errno::EAFNOSUPPORT);
     }
     addr
 }
 
-fn bind(a: &Args) -> Result<u64> {
-    let s = sock(a)?;
+fn bind(a: &Args, RawFd(fd): RawFd, user_addr: UserPtr, len: i32) -> Result<u64> {
+    let s = sock(a, fd)?;
     let domain = s.ops.common().domain;
-    let mut addr = address(a, domain)?;
+    let mut addr = address(user_addr, len, domain)?;
     if addr == Addr::Unspec && domain == AF_INET {
         // Old programs leave the family out where they mean any address.
-        let [_, port, ip @ ..]: [u16; 4] = a.ptr(1).read()?;
-        let any = a.i32(2) >= IPV4_SIZE && ip == [0, 0];
+        let [_, port, ip @ ..]: [u16; 4] = user_addr.read()?;
+        let any = len >= IPV4_SIZE && ip == [0, 0];
         addr = if any { Addr::V4 { ip: [0; 4], port: u16::from_be(port) } } else { Addr::Other(0) };
     }
     s.ops.bind(&addr)?;
     Ok(0)
 }
 
-fn listen(a: &Args) -> Result<u64> {
-    sock(a)?.ops.listen(a.i32(1))?;
+fn listen(a: &Args, RawFd(fd): RawFd, backlog: i32) -> Result<u64> {
+    sock(a, fd)?.ops.listen(backlog)?;
     Ok(0)
 }
 
-fn accept(a: &Args) -> Result<u64> {
-    do_accept(a, OpenFlags::empty())
+fn accept(a: &Args, RawFd(fd): RawFd, user_addr: UserPtr, user_len: UserPtr) -> Result<u64> {
+    do_accept(a, fd, user_addr, user_len, OpenFlags::empty())
 }
 
-fn accept4(a: &Args) -> Result<u64> {
-    do_accept(a, a.flags_of(3, OpenFlags::DESCRIPTOR)?)
+fn accept4(
+    a: &Args,
+    RawFd(fd): RawFd,
+    user_addr: UserPtr,
+    user_len: UserPtr,
+    flags: Bits<OpenFlags>,
+) -> Result<u64> {
+    do_accept(a, fd, user_addr, user_len, flags.of(OpenFlags::DESCRIPTOR)?)
 }
 
-fn do_accept(a: &Args, flags: OpenFlags) -> Result<u64> {
-    let s = sock(a)?;
+fn do_accept(
+    a: &Args,
+    listener: i32,
+    user_addr: UserPtr,
+    user_len: UserPtr,
+    flags: OpenFlags,
+) -> Result<u64> {
+    let s = sock(a, listener)?;
     let new = s.ops.accept(s.nonblock())?;
     let fd = install(a, new.clone(), flags)?;
-    if !a.ptr(1).is_null() {
-        let stored = new.accepted_from().and_then(|r| write_addr(Some(&r), a.ptr(1), a.ptr(2)));
+    if !user_addr.is_null() {
+        let stored = new.accepted_from().and_then(|r| write_addr(Some(&r), user_addr, user_len));
         if let Err(e) = stored {
             a.thread.files().close(fd)?;
             return Err(e);
@@ -240,64 +280,83 @@ fn do_accept(a: &Args, flags: OpenFlags) -> Result<u64> {
     Ok(fd as u64)
 }
 
-fn connect(a: &Args) -> Result<u64> {
-    let s = sock(a)?;
-    s.ops.connect(&address(a, s.ops.common().domain)?, s.nonblock())?;
+fn connect(a: &Args, RawFd(fd): RawFd, user_addr: UserPtr, len: i32) -> Result<u64> {
+    let s = sock(a, fd)?;
+    s.ops.connect(&address(user_addr, len, s.ops.common().domain)?, s.nonblock())?;
     Ok(0)
 }
 
-fn getsockname(a: &Args) -> Result<u64> {
-    let addr = sock(a)?.ops.local()?;
-    write_addr(Some(&addr), a.ptr(1), a.ptr(2))?;
+fn getsockname(a: &Args, RawFd(fd): RawFd, user_addr: UserPtr, user_len: UserPtr) -> Result<u64> {
+    let addr = sock(a, fd)?.ops.local()?;
+    write_addr(Some(&addr), user_addr, user_len)?;
     Ok(0)
 }
 
-fn getpeername(a: &Args) -> Result<u64> {
-    let addr = sock(a)?.ops.remote()?;
-    write_addr(Some(&addr), a.ptr(1), a.ptr(2))?;
+fn getpeername(a: &Args, RawFd(fd): RawFd, user_addr: UserPtr, user_len: UserPtr) -> Result<u64> {
+    let addr = sock(a, fd)?.ops.remote()?;
+    write_addr(Some(&addr), user_addr, user_len)?;
     Ok(0)
 }
 
-fn sendto(a: &Args) -> Result<u64> {
-    let s = sock(a)?;
-    let addr = if a.ptr(4).is_null() { None } else { Some(read_addr(a.ptr(4), a.i32(5))?) };
-    let msg = SendMsg { addr, flags: a.u32(3) | wait_flag(&s.file), ..SendMsg::default() };
-    let mut input = Input::user(a.ptr(1), a.len(2).min(MAX_RW_COUNT));
+#[inline]
+fn sendto(
+    a: &Args,
+    RawFd(fd): RawFd,
+    UserBuf(buffer): UserBuf,
+    len: usize,
+    flags: Bits<MsgFlags>,
+    user_addr: UserPtr,
+    addr_len: i32,
+) -> Result<u64> {
+    let s = sock(a, fd)?;
+    let addr = if user_addr.is_null() { None } else { Some(read_addr(user_addr, addr_len)?) };
+    let msg = SendMsg { addr, flags: flags.any() | wait_flag(&s.file), ..SendMsg::default() };
+    let mut input = Input::user(buffer, len.min(MAX_RW_COUNT));
     Ok(s.send(&mut input, msg)? as u64)
 }
 
 /// A program's flags, with ours.
-fn recv_flags(flags: u32, want_addr: bool) -> u32 {
-    flags & !c::MSG_WANT_ADDR | if want_addr { c::MSG_WANT_ADDR } else { 0 }
+fn recv_flags(mut flags: MsgFlags, want_addr: bool) -> MsgFlags {
+    flags.set(MsgFlags::WANT_ADDR, want_addr);
+    flags
 }
 
-fn recvfrom(a: &Args) -> Result<u64> {
-    let s = sock(a)?;
-    let mut out = Output::user(a.ptr(1), a.len(2).min(MAX_RW_COUNT));
-    let r = s.ops.recv(&mut out, recv_flags(a.u32(3), !a.ptr(4).is_null()) | wait_flag(&s.file))?;
-    if !a.ptr(4).is_null() {
-        write_addr(r.addr.as_ref(), a.ptr(4), a.ptr(5))?;
+#[inline]
+fn recvfrom(
+    a: &Args,
+    RawFd(fd): RawFd,
+    buffer: UserPtr,
+    len: usize,
+    flags: Bits<MsgFlags>,
+    user_addr: UserPtr,
+    user_len: UserPtr,
+) -> Result<u64> {
+    let s = sock(a, fd)?;
+    let mut out = Output::user(buffer, len.min(MAX_RW_COUNT));
+    let r = s.ops.recv(&mut out, recv_flags(flags.any(), !user_addr.is_null()) | wait_flag(&s.file))?;
+    if !user_addr.is_null() {
+        write_addr(r.addr.as_ref(), user_addr, user_len)?;
     }
     Ok(r.len as u64)
 }
 
-fn send_one(a: &Args, s: &Sock, at: UserPtr, flags: u32) -> Result<usize> {
+fn send_one(a: &Args, s: &Sock, at: UserPtr, flags: MsgFlags) -> Result<usize> {
     let h: MsgHdr = at.read()?;
     let (mut input, msg) = h.for_send(&**a.thread, flags | wait_flag(&s.file), s.is_unix())?;
     s.send(&mut input, msg)
 }
 
-fn sendmsg(a: &Args) -> Result<u64> {
-    let s = sock(a)?;
-    Ok(send_one(a, &s, a.ptr(1), a.u32(2))? as u64)
+fn sendmsg(a: &Args, RawFd(fd): RawFd, message: UserPtr, flags: Bits<MsgFlags>) -> Result<u64> {
+    let s = sock(a, fd)?;
+    Ok(send_one(a, &s, message, flags.any())? as u64)
 }
 
-fn sendmmsg(a: &Args) -> Result<u64> {
-    let s = sock(a)?;
-    let n = a.u32(2).min(UIO_MAXIOV);
+fn sendmmsg(a: &Args, RawFd(fd): RawFd, messages: UserPtr, count: u32, flags: Bits<MsgFlags>) -> Result<u64> {
+    let s = sock(a, fd)?;
+    let n = count.min(UIO_MAXIOV);
     for i in 0..n {
-        let at = a.ptr(1).add(u64::from(i) * MMSGHDR);
-        let sent = send_one(a, &s, at, a.u32(3))
+        let at = messages.add(u64::from(i) * MMSGHDR);
+        let sent = send_one(a, &s, at, flags.any())
             .and_then(|len| at.add(56).write(&(len as u32)).map_err(Errno::from));
         match sent {
             Ok(()) => {}
@@ -308,7 +367,7 @@ fn sendmmsg(a: &Args) -> Result<u64> {
     Ok(u64::from(n))
 }
 
-fn recv_one(s: &Sock, at: UserPtr, flags: u32) -> Result<usize> {
+fn recv_one(s: &Sock, at: UserPtr, flags: MsgFlags) -> Result<usize> {
     let mut h: MsgHdr = at.read()?;
     let mut out = Output::iovecs(h.iovecs()?);
     let mut r: Received = s.ops.recv(&mut out, recv_flags(flags, h.name != 0) | wait_flag(&s.file))?;
@@ -322,19 +381,26 @@ fn recv_one(s: &Sock, at: UserPtr, flags: u32) -> Result<usize> {
     Ok(r.len)
 }
 
-fn recvmsg(a: &Args) -> Result<u64> {
-    let s = sock(a)?;
-    Ok(recv_one(&s, a.ptr(1), a.u32(2))? as u64)
+fn recvmsg(a: &Args, RawFd(fd): RawFd, message: UserPtr, flags: Bits<MsgFlags>) -> Result<u64> {
+    let s = sock(a, fd)?;
+    Ok(recv_one(&s, message, flags.any())? as u64)
 }
 
-fn recvmmsg(a: &Args) -> Result<u64> {
-    let s = sock(a)?;
-    let n = a.u32(2).min(UIO_MAXIOV);
-    let mut flags = a.u32(3);
-    let deadline = if a.ptr(4).is_null() {
+fn recvmmsg(
+    a: &Args,
+    RawFd(fd): RawFd,
+    messages: UserPtr,
+    count: u32,
+    flags: Bits<MsgFlags>,
+    timeout: UserPtr,
+) -> Result<u64> {
+    let s = sock(a, fd)?;
+    let n = count.min(UIO_MAXIOV);
+    let mut flags = flags.any();
+    let deadline = if timeout.is_null() {
         None
     } else {
-        let [sec, nsec]: [i64; 2] = a.ptr(4).read()?;
+        let [sec, nsec]: [i64; 2] = timeout.read()?;
         if sec < 0 || !(0..1_000_000_000).contains(&nsec) {
             return Err(Errno::EINVAL);
         }
@@ -343,16 +409,16 @@ fn recvmmsg(a: &Args) -> Result<u64> {
     };
     let mut got = 0;
     while got < n {
-        let at = a.ptr(1).add(u64::from(got) * MMSGHDR);
-        let one = recv_one(&s, at, flags & !c::MSG_WAITFORONE)
+        let at = messages.add(u64::from(got) * MMSGHDR);
+        let one = recv_one(&s, at, flags - MsgFlags::WAITFORONE)
             .and_then(|len| at.add(56).write(&(len as u32)).map_err(Errno::from));
         match one {
             Ok(()) => got += 1,
             Err(_) if got > 0 => break,
             Err(e) => return Err(e),
         }
-        if flags & c::MSG_WAITFORONE != 0 {
-            flags |= c::MSG_DONTWAIT;
+        if flags.contains(MsgFlags::WAITFORONE) {
+            flags |= MsgFlags::DONTWAIT;
         }
         // As on Linux, the time is only looked at after each message.
         if deadline.is_some_and(|d| time::monotonic_ns() >= d) {
@@ -371,12 +437,12 @@ numbers! {
     }
 }
 
-fn shutdown(a: &Args) -> Result<u64> {
-    let s = sock(a)?;
-    let how = match a.number(1)? {
-        Shut::Read => c::RCV_SHUTDOWN,
-        Shut::Write => c::SEND_SHUTDOWN,
-        Shut::Both => c::RCV_SHUTDOWN | c::SEND_SHUTDOWN,
+fn shutdown(a: &Args, RawFd(fd): RawFd, how: Number<Shut>) -> Result<u64> {
+    let s = sock(a, fd)?;
+    let how = match how.get()? {
+        Shut::Read => Shutdown::RECEIVE,
+        Shut::Write => Shutdown::SEND,
+        Shut::Both => Shutdown::all(),
     };
     s.ops.shutdown(how)?;
     Ok(0)

@@ -2,20 +2,20 @@
 
 use alloc::sync::Arc;
 
-use doppel_abi_linux::signal::{how, sa};
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 
+use crate::core::numbers::numbers;
 use crate::core::sched;
 use crate::core::time::{Timespec, monotonic_ns};
 use crate::personality::Support::Full;
-use crate::personality::args::SigNo;
+use crate::personality::args::{Number, SigNo};
 use crate::personality::{Args, Syscall, call};
 use crate::process::signal::frame;
 use crate::process::signal::frame::StackT;
 use crate::process::signal::mask::{check_size, set_altstack, set_temporary_mask};
 use crate::process::signal::send::{dequeue, flush, set_mask};
-use crate::process::signal::state::{Action, AltStack};
+use crate::process::signal::state::{Action, ActionFlags, AltStack, AltStackFlags};
 use crate::process::signal::{SigInfo, UNBLOCKABLE, bit, force, sig};
 use crate::process::task::Thread;
 use crate::{Errno, Result};
@@ -24,7 +24,7 @@ use doppel_machine::user::UserPtr;
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[
     call!(nr::RT_SIGACTION, rt_sigaction(SigNo, UserPtr, UserPtr, usize), Full, ""),
-    call!(nr::RT_SIGPROCMASK, rt_sigprocmask(i32, UserPtr, UserPtr, usize), Full, ""),
+    call!(nr::RT_SIGPROCMASK, rt_sigprocmask(Number<How>, UserPtr, UserPtr, usize), Full, ""),
     call!(nr::RT_SIGRETURN, rt_sigreturn(), Full, ""),
     call!(nr::RT_SIGPENDING, rt_sigpending(UserPtr, usize), Full, ""),
     call!(nr::RT_SIGTIMEDWAIT, rt_sigtimedwait(UserPtr, UserPtr, UserPtr, usize), Full, ""),
@@ -72,7 +72,7 @@ fn rt_sigaction(
         if let Some(n) = &new {
             *slot = Action {
                 handler: n.handler,
-                flags: n.flags & sa::KNOWN,
+                flags: ActionFlags::from_bits_truncate(n.flags),
                 restorer: n.restorer,
                 mask: n.mask & !UNBLOCKABLE,
             };
@@ -86,7 +86,7 @@ fn rt_sigaction(
     if !user_old.is_null() {
         let out = KernelSigaction {
             handler: old.handler,
-            flags: old.flags,
+            flags: old.flags.bits(),
             restorer: old.restorer,
             mask: old.mask,
         };
@@ -95,16 +95,24 @@ fn rt_sigaction(
     Ok(0)
 }
 
-fn rt_sigprocmask(a: &Args, how: i32, new: UserPtr, user_old: UserPtr, size: usize) -> Result<u64> {
+numbers! {
+    /// What `rt_sigprocmask(2)` does with a set.
+    enum How {
+        Block = 0,
+        Unblock = 1,
+        Set = 2,
+    }
+}
+
+fn rt_sigprocmask(a: &Args, how: Number<How>, new: UserPtr, user_old: UserPtr, size: usize) -> Result<u64> {
     check_size(size)?;
     let old = a.thread.signals.mask();
     if !new.is_null() {
         let set: u64 = new.read()?;
-        let mask = match how {
-            how::SIG_BLOCK => old | set,
-            how::SIG_UNBLOCK => old & !set,
-            how::SIG_SETMASK => set,
-            _ => return Err(Errno::EINVAL),
+        let mask = match how.get()? {
+            How::Block => old | set,
+            How::Unblock => old & !set,
+            How::Set => set,
         };
         set_mask(&a.thread, mask);
     }
@@ -183,7 +191,11 @@ fn sigaltstack(a: &Args, user_new: UserPtr, user_old: UserPtr) -> Result<u64> {
     let new: Option<StackT> = if user_new.is_null() { None } else { Some(user_new.read()?) };
     let old = StackT::of(&t.signals.private.lock().altstack, sp);
     if let Some(n) = new {
-        set_altstack(t, AltStack { sp: n.sp, size: n.size, flags: n.flags }, sp)?;
+        set_altstack(
+            t,
+            AltStack { sp: n.sp, size: n.size, flags: AltStackFlags::from_bits_retain(n.flags) },
+            sp,
+        )?;
     }
     if !user_old.is_null() {
         user_old.write(&old)?;

@@ -1,6 +1,6 @@
 //! System calls that send signals.
 
-use crate::personality::args::{RawFd, RawFlags, SigNo};
+use crate::personality::args::{Bits, NoFlags, RawFd, SigNo};
 use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use doppel_machine::user::UserPtr;
@@ -9,7 +9,6 @@ use doppel_abi_linux::signal::frame::SIGINFO_SIZE;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::shield;
 
-use crate::personality::Arg::{Int, Ptr, Sig};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::process::signal::kill::may_signal;
@@ -22,9 +21,9 @@ pub const CALLS: &[Syscall] = &[
     call!(nr::KILL, kill(i32, SigNo), Full, ""),
     call!(nr::TKILL, tkill(i32, SigNo), Full, ""),
     call!(nr::TGKILL, tgkill(i32, i32, SigNo), Full, ""),
-    call(nr::RT_SIGQUEUEINFO, rt_sigqueueinfo, Full, &[Int, Sig, Ptr], ""),
-    call(nr::RT_TGSIGQUEUEINFO, rt_tgsigqueueinfo, Full, &[Int, Int, Sig, Ptr], ""),
-    call!(nr::PIDFD_SEND_SIGNAL, pidfd_send_signal(RawFd, SigNo, UserPtr, RawFlags), Full, ""),
+    call!(nr::RT_SIGQUEUEINFO, rt_sigqueueinfo(i32, SigNo, UserPtr), Full, ""),
+    call!(nr::RT_TGSIGQUEUEINFO, rt_tgsigqueueinfo(i32, i32, SigNo, UserPtr), Full, ""),
+    call!(nr::PIDFD_SEND_SIGNAL, pidfd_send_signal(RawFd, SigNo, UserPtr, Bits<NoFlags>), Full, ""),
 ];
 
 fn user_info(a: &Args, signo: i32, how: i32) -> SigInfo {
@@ -106,23 +105,23 @@ fn tgkill(a: &Args, tgid: i32, tid: i32, SigNo(signo): SigNo) -> Result<u64> {
 }
 
 /// Reads a program's siginfo; only the own process may be sent what looks like kill or the kernel.
-fn queued_info(a: &Args, tgid: i32, signo: i32, at: usize) -> Result<SigInfo> {
+fn queued_info(a: &Args, tgid: i32, signo: i32, user_info: UserPtr) -> Result<SigInfo> {
     let mut b = [0u8; SIGINFO_SIZE];
-    a.ptr(at).read_bytes(&mut b)?;
+    user_info.read_bytes(&mut b)?;
     let info = SigInfo::from_bytes(signo, &b);
     let forged = info.code >= 0 || info.code == code::SI_TKILL;
     if forged && tgid != a.thread.process.pid { Err(Errno::EPERM) } else { Ok(info) }
 }
 
-fn rt_sigqueueinfo(a: &Args) -> Result<u64> {
-    let info = queued_info(a, a.i32(0), a.i32(1), 2)?;
-    one(a, &find(a.i32(0))?, info)?;
+fn rt_sigqueueinfo(a: &Args, pid: i32, SigNo(signo): SigNo, user_info: UserPtr) -> Result<u64> {
+    let info = queued_info(a, pid, signo, user_info)?;
+    one(a, &find(pid)?, info)?;
     Ok(0)
 }
 
-fn rt_tgsigqueueinfo(a: &Args) -> Result<u64> {
-    let info = queued_info(a, a.i32(0), a.i32(2), 3)?;
-    to_thread(a, Some(a.i32(0)), a.i32(1), info)
+fn rt_tgsigqueueinfo(a: &Args, tgid: i32, tid: i32, SigNo(signo): SigNo, user_info: UserPtr) -> Result<u64> {
+    let info = queued_info(a, tgid, signo, user_info)?;
+    to_thread(a, Some(tgid), tid, info)
 }
 
 fn pidfd_send_signal(
@@ -130,11 +129,9 @@ fn pidfd_send_signal(
     RawFd(pidfd): RawFd,
     SigNo(signo): SigNo,
     given: UserPtr,
-    RawFlags(flags): RawFlags,
+    flags: Bits<NoFlags>,
 ) -> Result<u64> {
-    if flags != 0 {
-        return Err(Errno::EINVAL);
-    }
+    flags.checked()?;
     let target = match crate::process::descriptors::pidfd::process_of(pidfd) {
         // The directory of a process in /proc does as well.
         Err(Errno::EBADF) => {
@@ -150,7 +147,7 @@ fn pidfd_send_signal(
         if given.read::<i32>()? != signo {
             return Err(Errno::EINVAL);
         }
-        queued_info(a, target.pid, signo, 2)?
+        queued_info(a, target.pid, signo, given)?
     };
     // A reaped process is gone, though the descriptor remains.
     if TASKS.process(target.pid).is_ok_and(|p| Arc::ptr_eq(&p, &target)) {

@@ -8,8 +8,8 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
 use crate::core::subject::ALL_CAPS;
-use crate::personality::Arg::Ptr;
 use crate::personality::Support::Full;
+use crate::personality::args::Id;
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::Cred;
 use crate::process::task::cred::{SECURE_NO_SETUID_FIXUP, change_of, fix_caps};
@@ -17,20 +17,20 @@ use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::GETUID, |a| Ok(u64::from(cred(a).ruid)), Full, &[], ""),
-    call(nr::GETEUID, |a| Ok(u64::from(cred(a).euid)), Full, &[], ""),
-    call(nr::GETGID, |a| Ok(u64::from(cred(a).rgid)), Full, &[], ""),
-    call(nr::GETEGID, |a| Ok(u64::from(cred(a).egid)), Full, &[], ""),
-    call(nr::GETRESUID, sys_getresuid, Full, &[Ptr, Ptr, Ptr], ""),
-    call(nr::GETRESGID, sys_getresgid, Full, &[Ptr, Ptr, Ptr], ""),
-    call!(nr::SETUID, sys_setuid(u32), Full, ""),
-    call!(nr::SETGID, sys_setgid(u32), Full, ""),
-    call!(nr::SETREUID, sys_setreuid(u32, u32), Full, ""),
-    call!(nr::SETREGID, sys_setregid(u32, u32), Full, ""),
-    call!(nr::SETRESUID, sys_setresuid(u32, u32, u32), Full, ""),
-    call!(nr::SETRESGID, sys_setresgid(u32, u32, u32), Full, ""),
-    call!(nr::SETFSUID, sys_setfsuid(u32), Full, ""),
-    call!(nr::SETFSGID, sys_setfsgid(u32), Full, ""),
+    call!(nr::GETUID, sys_getuid(), Full, ""),
+    call!(nr::GETEUID, sys_geteuid(), Full, ""),
+    call!(nr::GETGID, sys_getgid(), Full, ""),
+    call!(nr::GETEGID, sys_getegid(), Full, ""),
+    call!(nr::GETRESUID, sys_getresuid(UserPtr, UserPtr, UserPtr), Full, ""),
+    call!(nr::GETRESGID, sys_getresgid(UserPtr, UserPtr, UserPtr), Full, ""),
+    call!(nr::SETUID, sys_setuid(Id), Full, ""),
+    call!(nr::SETGID, sys_setgid(Id), Full, ""),
+    call!(nr::SETREUID, sys_setreuid(Id, Id), Full, ""),
+    call!(nr::SETREGID, sys_setregid(Id, Id), Full, ""),
+    call!(nr::SETRESUID, sys_setresuid(Id, Id, Id), Full, ""),
+    call!(nr::SETRESGID, sys_setresgid(Id, Id, Id), Full, ""),
+    call!(nr::SETFSUID, sys_setfsuid(Id), Full, ""),
+    call!(nr::SETFSGID, sys_setfsgid(Id), Full, ""),
     call!(nr::GETGROUPS, sys_getgroups(i32, UserPtr), Full, ""),
     call!(nr::SETGROUPS, sys_setgroups(u32, UserPtr), Full, ""),
     call!(nr::CAPGET, sys_capget(UserPtr, UserPtr), Full, ""),
@@ -42,8 +42,6 @@ const CAP_SETUID: u32 = 7;
 const CAP_SETPCAP: u32 = 8;
 /// Capabilities that follow the file-system user: CHOWN to FSETID, LINUX_IMMUTABLE, MKNOD, MAC_OVERRIDE.
 const FS_CAPS: u64 = 0x1f | 1 << 9 | 1 << 27 | 1 << 32;
-/// The argument that leaves an id alone.
-const SAME: u32 = u32::MAX;
 const GROUPS_MAX: usize = 65536;
 
 fn cred(a: &Args) -> Arc<Cred> {
@@ -55,18 +53,34 @@ pub(crate) fn change<T>(a: &Args, f: impl FnOnce(&mut Cred) -> Result<T>) -> Res
     change_of(&a.thread, f)
 }
 
-fn sys_getresuid(a: &Args) -> Result<u64> {
+fn sys_getuid(a: &Args) -> Result<u64> {
+    Ok(u64::from(cred(a).ruid))
+}
+
+fn sys_geteuid(a: &Args) -> Result<u64> {
+    Ok(u64::from(cred(a).euid))
+}
+
+fn sys_getgid(a: &Args) -> Result<u64> {
+    Ok(u64::from(cred(a).rgid))
+}
+
+fn sys_getegid(a: &Args) -> Result<u64> {
+    Ok(u64::from(cred(a).egid))
+}
+
+fn sys_getresuid(a: &Args, real: UserPtr, effective: UserPtr, saved: UserPtr) -> Result<u64> {
     let c = cred(a);
-    for (i, id) in [c.ruid, c.euid, c.suid].iter().enumerate() {
-        a.ptr(i).write(id)?;
+    for (p, id) in [(real, c.ruid), (effective, c.euid), (saved, c.suid)] {
+        p.write(&id)?;
     }
     Ok(0)
 }
 
-fn sys_getresgid(a: &Args) -> Result<u64> {
+fn sys_getresgid(a: &Args, real: UserPtr, effective: UserPtr, saved: UserPtr) -> Result<u64> {
     let c = cred(a);
-    for (i, id) in [c.rgid, c.egid, c.sgid].iter().enumerate() {
-        a.ptr(i).write(id)?;
+    for (p, id) in [(real, c.rgid), (effective, c.egid), (saved, c.sgid)] {
+        p.write(&id)?;
     }
     Ok(0)
 }
@@ -90,113 +104,101 @@ fn set_gids(a: &Args, f: impl FnOnce(&mut Cred) -> Result<()>) -> Result<u64> {
 }
 
 /// EPERM unless `id` is "leave alone" or one of `mine`.
-fn check(privileged: bool, id: u32, mine: &[u32]) -> Result<()> {
-    if privileged || id == SAME || mine.contains(&id) { Ok(()) } else { Err(Errno::EPERM) }
+fn check(privileged: bool, id: Id, mine: &[u32]) -> Result<()> {
+    let ok = privileged || id.given().is_none_or(|id| mine.contains(&id));
+    if ok { Ok(()) } else { Err(Errno::EPERM) }
 }
 
-fn sys_setuid(a: &Args, id: u32) -> Result<u64> {
-    if id == SAME {
-        return Err(Errno::EINVAL);
-    }
+fn sys_setuid(a: &Args, given: Id) -> Result<u64> {
+    let id = given.given().ok_or(Errno::EINVAL)?;
     set_uids(a, |c| {
         if c.capable(CAP_SETUID) {
             (c.ruid, c.suid) = (id, id);
         } else {
-            check(false, id, &[c.ruid, c.suid])?;
+            check(false, given, &[c.ruid, c.suid])?;
         }
         c.euid = id;
         Ok(())
     })
 }
 
-fn sys_setgid(a: &Args, id: u32) -> Result<u64> {
-    if id == SAME {
-        return Err(Errno::EINVAL);
-    }
+fn sys_setgid(a: &Args, given: Id) -> Result<u64> {
+    let id = given.given().ok_or(Errno::EINVAL)?;
     set_gids(a, |c| {
         if c.capable(CAP_SETGID) {
             (c.rgid, c.sgid) = (id, id);
         } else {
-            check(false, id, &[c.rgid, c.sgid])?;
+            check(false, given, &[c.rgid, c.sgid])?;
         }
         c.egid = id;
         Ok(())
     })
 }
 
-fn sys_setreuid(a: &Args, r: u32, e: u32) -> Result<u64> {
+fn sys_setreuid(a: &Args, real: Id, effective: Id) -> Result<u64> {
     set_uids(a, |c| {
         let p = c.capable(CAP_SETUID);
-        check(p, r, &[c.ruid, c.euid])?;
-        check(p, e, &[c.ruid, c.euid, c.suid])?;
+        check(p, real, &[c.ruid, c.euid])?;
+        check(p, effective, &[c.ruid, c.euid, c.suid])?;
         let old = c.ruid;
-        if r != SAME {
-            c.ruid = r;
-        }
-        if e != SAME {
-            c.euid = e;
-        }
-        if r != SAME || (e != SAME && e != old) {
+        c.ruid = real.given().unwrap_or(c.ruid);
+        c.euid = effective.given().unwrap_or(c.euid);
+        if real.given().is_some() || effective.given().is_some_and(|e| e != old) {
             c.suid = c.euid;
         }
         Ok(())
     })
 }
 
-fn sys_setregid(a: &Args, r: u32, e: u32) -> Result<u64> {
+fn sys_setregid(a: &Args, real: Id, effective: Id) -> Result<u64> {
     set_gids(a, |c| {
         let p = c.capable(CAP_SETGID);
-        check(p, r, &[c.rgid, c.egid])?;
-        check(p, e, &[c.rgid, c.egid, c.sgid])?;
+        check(p, real, &[c.rgid, c.egid])?;
+        check(p, effective, &[c.rgid, c.egid, c.sgid])?;
         let old = c.rgid;
-        if r != SAME {
-            c.rgid = r;
-        }
-        if e != SAME {
-            c.egid = e;
-        }
-        if r != SAME || (e != SAME && e != old) {
+        c.rgid = real.given().unwrap_or(c.rgid);
+        c.egid = effective.given().unwrap_or(c.egid);
+        if real.given().is_some() || effective.given().is_some_and(|e| e != old) {
             c.sgid = c.egid;
         }
         Ok(())
     })
 }
 
-fn sys_setresuid(a: &Args, ruid: u32, euid: u32, suid: u32) -> Result<u64> {
-    let ids = [ruid, euid, suid];
+fn sys_setresuid(a: &Args, real: Id, effective: Id, saved: Id) -> Result<u64> {
+    let ids = [real, effective, saved];
     set_uids(a, |c| {
         let p = c.capable(CAP_SETUID);
         let mine = [c.ruid, c.euid, c.suid];
         ids.iter().try_for_each(|id| check(p, *id, &mine))?;
         for (slot, id) in [&mut c.ruid, &mut c.euid, &mut c.suid].into_iter().zip(ids) {
-            if id != SAME {
-                *slot = id;
-            }
+            *slot = id.given().unwrap_or(*slot);
         }
         Ok(())
     })
 }
 
-fn sys_setresgid(a: &Args, rgid: u32, egid: u32, sgid: u32) -> Result<u64> {
-    let ids = [rgid, egid, sgid];
+fn sys_setresgid(a: &Args, real: Id, effective: Id, saved: Id) -> Result<u64> {
+    let ids = [real, effective, saved];
     set_gids(a, |c| {
         let p = c.capable(CAP_SETGID);
         let mine = [c.rgid, c.egid, c.sgid];
         ids.iter().try_for_each(|id| check(p, *id, &mine))?;
         for (slot, id) in [&mut c.rgid, &mut c.egid, &mut c.sgid].into_iter().zip(ids) {
-            if id != SAME {
-                *slot = id;
-            }
+            *slot = id.given().unwrap_or(*slot);
         }
         Ok(())
     })
 }
 
 /// These two never fail: they return the id that was in force.
-fn sys_setfsuid(a: &Args, id: u32) -> Result<u64> {
+fn sys_setfsuid(a: &Args, given: Id) -> Result<u64> {
     let old = cred(a);
-    let allowed = old.capable(CAP_SETUID) || [old.ruid, old.euid, old.suid, old.fsuid].contains(&id);
-    if id != SAME && allowed && id != old.fsuid {
+    let allowed = check(old.capable(CAP_SETUID), given, &[old.ruid, old.euid, old.suid, old.fsuid]);
+    if let Some(id) = given.given()
+        && allowed.is_ok()
+        && id != old.fsuid
+    {
         change(a, |c| {
             c.fsuid = id;
             if old.securebits & SECURE_NO_SETUID_FIXUP == 0 {
@@ -212,10 +214,13 @@ fn sys_setfsuid(a: &Args, id: u32) -> Result<u64> {
     Ok(u64::from(old.fsuid))
 }
 
-fn sys_setfsgid(a: &Args, id: u32) -> Result<u64> {
+fn sys_setfsgid(a: &Args, given: Id) -> Result<u64> {
     let old = cred(a);
-    let allowed = old.capable(CAP_SETGID) || [old.rgid, old.egid, old.sgid, old.fsgid].contains(&id);
-    if id != SAME && allowed && id != old.fsgid {
+    let allowed = check(old.capable(CAP_SETGID), given, &[old.rgid, old.egid, old.sgid, old.fsgid]);
+    if let Some(id) = given.given()
+        && allowed.is_ok()
+        && id != old.fsgid
+    {
         change(a, |c| {
             c.fsgid = id;
             Ok(())

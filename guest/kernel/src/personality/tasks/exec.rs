@@ -5,30 +5,44 @@ use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::Result;
-use crate::objects::lookup::caller::at;
+use crate::objects::lookup::caller::{PATH_MAX, at, read_string};
 use crate::objects::vfs::File;
 use crate::objects::vfs::flags::AtFlags;
 use crate::personality::Support::Full;
-use crate::personality::{Arg, Args, Syscall, call};
+use crate::personality::args::{Bits, RawFd, UserStr};
+use crate::personality::{Args, Syscall, call};
 use crate::process::life::exec::{Request, find, read_strings, run};
-use crate::process::task::rlimit;
+use crate::process::task::Resource;
+use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 /// The family.
 pub const CALLS: &[Syscall] = &[
-    call(nr::EXECVE, execve, Full, &[Arg::Str, Arg::Ptr, Arg::Ptr], ""),
-    call(nr::EXECVEAT, execveat, Full, &[Arg::Fd, Arg::Str, Arg::Ptr, Arg::Ptr, Arg::Hex], ""),
+    call!(nr::EXECVE, execve(UserStr, UserPtr, UserPtr), Full, ""),
+    call!(nr::EXECVEAT, execveat(RawFd, UserStr, UserPtr, UserPtr, Bits<AtFlags>), Full, ""),
 ];
 
-fn execve(a: &Args) -> Result<u64> {
-    let name = a.path(0)?;
-    let file = find(at::FDCWD, &name, AtFlags::empty())?;
-    exec_args(a, file, name, 1)
+/// A path: at most PATH_MAX with its NUL, ENAMETOOLONG beyond. May be empty.
+fn read_path(path: UserPtr) -> Result<Vec<u8>> {
+    read_string(path, PATH_MAX).map_err(|e| if e == Errno::E2BIG { Errno::ENAMETOOLONG } else { e })
 }
 
-fn execveat(a: &Args) -> Result<u64> {
-    let (dirfd, name) = (a.i32(0), a.path(1)?);
-    let file = find(dirfd, &name, a.flags_of(4, AtFlags::TARGET)?)?;
+fn execve(a: &Args, UserStr(path): UserStr, argv: UserPtr, envp: UserPtr) -> Result<u64> {
+    let name = read_path(path)?;
+    let file = find(at::FDCWD, &name, AtFlags::empty())?;
+    exec_args(a, file, name, argv, envp)
+}
+
+fn execveat(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    argv: UserPtr,
+    envp: UserPtr,
+    flags: Bits<AtFlags>,
+) -> Result<u64> {
+    let name = read_path(path)?;
+    let file = find(dirfd, &name, flags.of(AtFlags::TARGET)?)?;
     let shown = if name.is_empty() {
         alloc::format!("/dev/fd/{dirfd}").into_bytes()
     } else if dirfd != at::FDCWD && !name.starts_with(b"/") {
@@ -38,13 +52,13 @@ fn execveat(a: &Args) -> Result<u64> {
     } else {
         name
     };
-    exec_args(a, file, shown, 2)
+    exec_args(a, file, shown, argv, envp)
 }
 
-fn exec_args(a: &Args, file: Arc<File>, name: Vec<u8>, first: usize) -> Result<u64> {
+fn exec_args(a: &Args, file: Arc<File>, name: Vec<u8>, argv: UserPtr, envp: UserPtr) -> Result<u64> {
     let mut room = args_limit(a);
-    let mut argv = read_strings(a.ptr(first), &mut room)?;
-    let envp = read_strings(a.ptr(first + 1), &mut room)?;
+    let mut argv = read_strings(argv, &mut room)?;
+    let envp = read_strings(envp, &mut room)?;
     if argv.count == 0 {
         argv.push(b"");
     }
@@ -54,6 +68,6 @@ fn exec_args(a: &Args, file: Arc<File>, name: Vec<u8>, first: usize) -> Result<u
 
 /// Bytes arguments and environment may take, pointers included.
 fn args_limit(a: &Args) -> usize {
-    let stack = a.thread.process.rlimit(rlimit::STACK);
+    let stack = a.thread.process.rlimit(Resource::Stack);
     (stack / 4).clamp(128 << 10, 6 << 20) as usize
 }

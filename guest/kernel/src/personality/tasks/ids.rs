@@ -8,7 +8,6 @@ use doppel_machine::user::UserPtr;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::sync::SpinLock;
 
-use crate::personality::Arg::Int;
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::{Process, Session};
@@ -16,32 +15,55 @@ use crate::{Errno, Result};
 
 /// Ids, groups, sessions.
 pub const CALLS: &[Syscall] = &[
-    call(nr::GETPID, |a| Ok(a.thread.process.pid as u64), Full, &[], ""),
-    call(nr::GETTID, |a| Ok(a.thread.tid() as u64), Full, &[], ""),
-    call(nr::GETPPID, |a| Ok(a.thread.process.ppid() as u64), Full, &[], ""),
-    call(nr::GETPGRP, |a| Ok(a.thread.process.pgid() as u64), Full, &[], ""),
-    call(nr::GETPGID, |a| Ok(target(a)?.pgid() as u64), Full, &[Int], ""),
-    call(nr::GETSID, |a| Ok(target(a)?.session().sid as u64), Full, &[Int], ""),
-    call(nr::SETPGID, sys_setpgid, Full, &[Int, Int], ""),
+    call!(nr::GETPID, sys_getpid(), Full, ""),
+    call!(nr::GETTID, sys_gettid(), Full, ""),
+    call!(nr::GETPPID, sys_getppid(), Full, ""),
+    call!(nr::GETPGRP, sys_getpgrp(), Full, ""),
+    call!(nr::GETPGID, sys_getpgid(i32), Full, ""),
+    call!(nr::GETSID, sys_getsid(i32), Full, ""),
+    call!(nr::SETPGID, sys_setpgid(i32, i32), Full, ""),
     call!(nr::SETSID, sys_setsid(), Full, ""),
     call!(nr::SET_TID_ADDRESS, sys_set_tid_address(UserPtr), Full, ""),
 ];
 
-/// The process named by argument 0; 0 is the caller's.
-fn target(a: &Args) -> Result<Arc<Process>> {
-    match a.i32(0) {
+/// The process a pid argument names; 0 is the caller's.
+fn target(a: &Args, pid: i32) -> Result<Arc<Process>> {
+    match pid {
         0 => Ok(a.thread.process.clone()),
         pid => TASKS.process(pid),
     }
 }
 
-fn sys_setpgid(a: &Args) -> Result<u64> {
+fn sys_getpid(a: &Args) -> Result<u64> {
+    Ok(a.thread.process.pid as u64)
+}
+
+fn sys_gettid(a: &Args) -> Result<u64> {
+    Ok(a.thread.tid() as u64)
+}
+
+fn sys_getppid(a: &Args) -> Result<u64> {
+    Ok(a.thread.process.ppid() as u64)
+}
+
+fn sys_getpgrp(a: &Args) -> Result<u64> {
+    Ok(a.thread.process.pgid() as u64)
+}
+
+fn sys_getpgid(a: &Args, pid: i32) -> Result<u64> {
+    Ok(target(a, pid)?.pgid() as u64)
+}
+
+fn sys_getsid(a: &Args, pid: i32) -> Result<u64> {
+    Ok(target(a, pid)?.session().sid as u64)
+}
+
+fn sys_setpgid(a: &Args, pid: i32, pgid: i32) -> Result<u64> {
     let me = &a.thread.process;
-    let pgid = a.i32(1);
     if pgid < 0 {
         return Err(Errno::EINVAL);
     }
-    let p = target(a)?;
+    let p = target(a, pid)?;
     let child = p.parent().is_some_and(|q| Arc::ptr_eq(&q, me));
     if !Arc::ptr_eq(&p, me) && !child {
         return Err(Errno::ESRCH);

@@ -7,48 +7,64 @@ use core::sync::atomic::Ordering;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::personality::Arg::{Int, Ptr};
+use crate::core::numbers::numbers;
 use crate::personality::Support::{Full, Partial};
+use crate::personality::args::Number;
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::limits::{CAP_SYS_RESOURCE, UserRlimit, set};
-use crate::process::task::{Process, rlimit};
+use crate::process::task::{Process, Resource};
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::GETRLIMIT, sys_getrlimit, Full, &[Int, Ptr], ""),
-    call(nr::SETRLIMIT, sys_setrlimit, Full, &[Int, Ptr], ""),
-    call(nr::PRLIMIT64, sys_prlimit64, Full, &[Int, Int, Ptr, Ptr], ""),
-    call!(nr::GETPRIORITY, sys_getpriority(i32, i32), Full, ""),
-    call!(nr::SETPRIORITY, sys_setpriority(i32, i32, i32), Partial, "kept, without effect on scheduling"),
+    call!(nr::GETRLIMIT, sys_getrlimit(Number<Resource>, UserPtr), Full, ""),
+    call!(nr::SETRLIMIT, sys_setrlimit(Number<Resource>, UserPtr), Full, ""),
+    call!(nr::PRLIMIT64, sys_prlimit64(i32, Number<Resource>, UserPtr, UserPtr), Full, ""),
+    call!(nr::GETPRIORITY, sys_getpriority(Number<PriorityOf>, i32), Full, ""),
+    call!(
+        nr::SETPRIORITY,
+        sys_setpriority(Number<PriorityOf>, i32, i32),
+        Partial,
+        "kept, without effect on scheduling"
+    ),
 ];
 
 const CAP_SYS_NICE: u32 = 23;
 
-fn resource(a: &Args, i: usize) -> Result<usize> {
-    let r = a.u32(i) as usize;
-    if r < rlimit::COUNT { Ok(r) } else { Err(Errno::EINVAL) }
+numbers! {
+    /// Whom getpriority and setpriority mean: a process, a process group, or the processes of a user.
+    pub(super) enum PriorityOf {
+        Process = 0,
+        Group = 1,
+        User = 2,
+    }
 }
 
-fn sys_getrlimit(a: &Args) -> Result<u64> {
-    let r = resource(a, 0)?;
-    let l = a.thread.process.rlimits.lock()[r];
-    a.ptr(1).write(&UserRlimit { cur: l.cur, max: l.max })?;
+fn sys_getrlimit(a: &Args, resource: Number<Resource>, out: UserPtr) -> Result<u64> {
+    let l = a.thread.process.rlimits.lock()[resource.get()?];
+    out.write(&UserRlimit { cur: l.cur, max: l.max })?;
     Ok(0)
 }
 
-fn sys_setrlimit(a: &Args) -> Result<u64> {
-    let r = resource(a, 0)?;
-    let new = a.ptr(1).read::<UserRlimit>()?;
+fn sys_setrlimit(a: &Args, resource: Number<Resource>, user_new: UserPtr) -> Result<u64> {
+    let r = resource.get()?;
+    let new = user_new.read::<UserRlimit>()?;
     set(&a.thread.process, &a.thread.process, r, new)?;
     Ok(0)
 }
 
-fn sys_prlimit64(a: &Args) -> Result<u64> {
-    let r = resource(a, 1)?;
-    let new = if a.ptr(2).is_null() { None } else { Some(a.ptr(2).read::<UserRlimit>()?) };
+fn sys_prlimit64(
+    a: &Args,
+    pid: i32,
+    resource: Number<Resource>,
+    user_new: UserPtr,
+    user_old: UserPtr,
+) -> Result<u64> {
+    let r = resource.get()?;
+    let new = if user_new.is_null() { None } else { Some(user_new.read::<UserRlimit>()?) };
     let me = &a.thread.process;
-    let target = match a.i32(0) {
+    let target = match pid {
         0 => me.clone(),
         pid => TASKS.thread(pid)?.process.clone(),
     };
@@ -65,47 +81,46 @@ fn sys_prlimit64(a: &Args) -> Result<u64> {
         Some(n) => set(me, &target, r, n)?,
         None => target.rlimits.lock()[r],
     };
-    if !a.ptr(3).is_null() {
-        a.ptr(3).write(&UserRlimit { cur: old.cur, max: old.max })?;
+    if !user_old.is_null() {
+        user_old.write(&UserRlimit { cur: old.cur, max: old.max })?;
     }
     Ok(0)
 }
 
 /// The processes that `which` and `who` name; ESRCH if there are none.
-pub(super) fn targets(a: &Args, which: i32, who: i32) -> Result<Vec<Arc<Process>>> {
+pub(super) fn targets(a: &Args, which: PriorityOf, who: i32) -> Result<Vec<Arc<Process>>> {
     let me = &a.thread.process;
     let list: Vec<_> = match (which, who) {
-        (0, 0) => alloc::vec![me.clone()],
-        (0, pid) => alloc::vec![TASKS.thread(pid)?.process.clone()],
-        (1, n) => {
+        (PriorityOf::Process, 0) => alloc::vec![me.clone()],
+        (PriorityOf::Process, pid) => alloc::vec![TASKS.thread(pid)?.process.clone()],
+        (PriorityOf::Group, n) => {
             let pgid = if n == 0 { me.pgid() } else { n };
             TASKS.all_processes().into_iter().filter(|p| p.pgid() == pgid && !p.is_zombie()).collect()
         }
-        (2, n) => {
+        (PriorityOf::User, n) => {
             let uid = if n == 0 { a.thread.cred().ruid } else { n.cast_unsigned() };
             TASKS.all_processes().into_iter().filter(|p| p.cred().ruid == uid && !p.is_zombie()).collect()
         }
-        _ => return Err(Errno::EINVAL),
     };
     if list.is_empty() { Err(Errno::ESRCH) } else { Ok(list) }
 }
 
-fn sys_getpriority(a: &Args, which: i32, who: i32) -> Result<u64> {
-    let best =
-        targets(a, which, who)?.iter().map(|p| p.nice.load(Ordering::Relaxed)).min().ok_or(Errno::ESRCH)?;
+fn sys_getpriority(a: &Args, which: Number<PriorityOf>, who: i32) -> Result<u64> {
+    let list = targets(a, which.get()?, who)?;
+    let best = list.iter().map(|p| p.nice.load(Ordering::Relaxed)).min().ok_or(Errno::ESRCH)?;
     // 40 to 1, so that no value looks like an error.
     Ok(u64::from((20 - best).unsigned_abs()))
 }
 
-fn sys_setpriority(a: &Args, which: i32, who: i32, nice: i32) -> Result<u64> {
+fn sys_setpriority(a: &Args, which: Number<PriorityOf>, who: i32, nice: i32) -> Result<u64> {
     let nice = nice.clamp(-20, 19);
     let me = a.thread.cred();
-    for p in targets(a, which, who)? {
+    for p in targets(a, which.get()?, who)? {
         let t = p.cred();
         if me.euid != t.euid && me.euid != t.ruid && !me.capable(CAP_SYS_NICE) {
             return Err(Errno::EPERM);
         }
-        let lowest = 20 - i64::try_from(p.rlimit(rlimit::NICE).min(40)).unwrap_or(40);
+        let lowest = 20 - i64::try_from(p.rlimit(Resource::Nice).min(40)).unwrap_or(40);
         if nice < p.nice.load(Ordering::Relaxed) && i64::from(nice) < lowest && !me.capable(CAP_SYS_NICE) {
             return Err(Errno::EACCES);
         }

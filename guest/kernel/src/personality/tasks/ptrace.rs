@@ -7,15 +7,15 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
 use crate::personality::Support::Partial;
-use crate::personality::args::Request;
+use crate::personality::args::Code;
 use crate::personality::{Args, Syscall, call};
 use crate::process::ptrace::regs;
 use crate::process::ptrace::regs::GREGS;
 use crate::process::ptrace::requests::{
-    arch_prctl, attach_to, find, get, get_regset, listen, options, put, req, resume, set_regset, set_siginfo,
-    signal_arg, syscall_info,
+    Request, arch_prctl, attach_to, find, get, get_regset, listen, options, put, resume, set_regset,
+    set_siginfo, signal_arg, syscall_info,
 };
-use crate::process::ptrace::{attach, detach};
+use crate::process::ptrace::{Options, attach, detach};
 use crate::process::signal::{self, sig};
 use crate::process::task::{Process, Thread, remote};
 use crate::{Errno, Result};
@@ -23,7 +23,7 @@ use crate::{Errno, Result};
 /// Tracing.
 pub const CALLS: &[Syscall] = &[call!(
     nr::PTRACE,
-    sys_ptrace(Request, i32, UserPtr, UserPtr),
+    sys_ptrace(Code<Request>, i32, UserPtr, UserPtr),
     Partial,
     "no hardware breakpoints, no SYSEMU; the tracer is a whole process",
 )];
@@ -34,77 +34,81 @@ const USER_SIZE: u64 = 912;
 
 fn sys_ptrace(
     a: &Args,
-    Request(request): Request,
+    request: Code<Request>,
     pid: i32,
     UserPtr(addr): UserPtr,
     UserPtr(data): UserPtr,
 ) -> Result<u64> {
     let me = &a.thread.process;
+    let request = request.get();
     match request {
-        req::TRACEME => return trace_me(&a.thread),
-        req::ATTACH => return attach_to(me, pid, None),
-        req::SEIZE if addr != 0 => return Err(Errno::EIO),
-        req::SEIZE => return attach_to(me, pid, Some(data)),
+        Ok(Request::TraceMe) => return trace_me(&a.thread),
+        Ok(Request::Attach) => return attach_to(me, pid, None),
+        Ok(Request::Seize) if addr != 0 => return Err(Errno::EIO),
+        Ok(Request::Seize) => return attach_to(me, pid, Some(data)),
         _ => {}
     }
     let t = tracee(me, pid)?;
     match request {
-        req::KILL => {
+        Ok(Request::Kill) => {
             signal::terminate(&t.process, sig::SIGKILL);
             return Ok(0);
         }
-        req::INTERRUPT => return interrupt(&t),
+        Ok(Request::Interrupt) => return interrupt(&t),
         _ => {}
     }
     stopped(&t)?;
+    let request = request.map_err(|_| Errno::EIO)?;
     match request {
-        req::CONT | req::SYSCALL | req::SINGLESTEP => resume(&t, request, data),
-        req::DETACH => {
+        Request::Cont | Request::Syscall | Request::SingleStep => resume(&t, request, data),
+        Request::Detach => {
             detach(me, &t, signal_arg(data)?);
             Ok(0)
         }
-        req::LISTEN => listen(&t),
-        req::PEEKTEXT | req::PEEKDATA => peek(&t.process, addr, UserPtr(data)),
-        req::POKETEXT | req::POKEDATA => poke(&t.process, addr, data),
-        req::PEEKUSER => peek_user(&t, addr, UserPtr(data)),
-        req::POKEUSER => poke_user(&t, addr, data),
-        req::GETREGS => put(UserPtr(data), &regs::general_bytes(&t)),
-        req::SETREGS => regs::set_general_bytes(&t, &get(UserPtr(data), GREGS)?).map(|()| 0),
-        req::GETFPREGS => put(UserPtr(data), &regs::fp_bytes(&t)),
-        req::SETFPREGS => regs::set_fp_bytes(&t, &get(UserPtr(data), regs::FPREGS)?).map(|()| 0),
-        req::GETREGSET => get_regset(&t, addr, UserPtr(data)),
-        req::SETREGSET => set_regset(&t, addr, UserPtr(data)),
-        req::ARCH_PRCTL => arch_prctl(&t, data, addr),
-        req::SETOPTIONS => {
+        Request::Listen => listen(&t),
+        Request::PeekText | Request::PeekData => peek(&t.process, addr, UserPtr(data)),
+        Request::PokeText | Request::PokeData => poke(&t.process, addr, data),
+        Request::PeekUser => peek_user(&t, addr, UserPtr(data)),
+        Request::PokeUser => poke_user(&t, addr, data),
+        Request::GetRegs => put(UserPtr(data), &regs::general_bytes(&t)),
+        Request::SetRegs => regs::set_general_bytes(&t, &get(UserPtr(data), GREGS)?).map(|()| 0),
+        Request::GetFpRegs => put(UserPtr(data), &regs::fp_bytes(&t)),
+        Request::SetFpRegs => regs::set_fp_bytes(&t, &get(UserPtr(data), regs::FPREGS)?).map(|()| 0),
+        Request::GetRegSet => get_regset(&t, addr, UserPtr(data)),
+        Request::SetRegSet => set_regset(&t, addr, UserPtr(data)),
+        Request::ArchPrctl => arch_prctl(&t, data, addr),
+        Request::SetOptions => {
             t.ptrace.state.lock().options = options(data)?;
             Ok(0)
         }
-        req::GETEVENTMSG => {
+        Request::GetEventMsg => {
             let m = t.ptrace.state.lock().message;
             put(UserPtr(data), &m.to_le_bytes())
         }
-        req::GETSIGINFO => {
+        Request::GetSigInfo => {
             let info = t.ptrace.state.lock().stop.and_then(|s| s.info).ok_or(Errno::EINVAL)?;
             put(UserPtr(data), &info.to_bytes())
         }
-        req::SETSIGINFO => set_siginfo(&t, UserPtr(data)),
-        req::GETSIGMASK if addr == 8 => put(UserPtr(data), &t.signals.mask().to_le_bytes()),
-        req::SETSIGMASK if addr == 8 => {
+        Request::SetSigInfo => set_siginfo(&t, UserPtr(data)),
+        Request::GetSigMask if addr == 8 => put(UserPtr(data), &t.signals.mask().to_le_bytes()),
+        Request::SetSigMask if addr == 8 => {
             let mask: u64 = UserPtr(data).read()?;
             t.signals.mask.store(mask & !signal::UNBLOCKABLE, Ordering::SeqCst);
             signal::retarget(&t.process);
             t.task.post_work();
             Ok(0)
         }
-        req::GETSIGMASK | req::SETSIGMASK => Err(Errno::EINVAL),
-        req::GET_SYSCALL_INFO => syscall_info(&t, addr as usize, UserPtr(data)),
-        _ => Err(Errno::EIO),
+        Request::GetSigMask | Request::SetSigMask => Err(Errno::EINVAL),
+        Request::GetSyscallInfo => syscall_info(&t, addr as usize, UserPtr(data)),
+        Request::TraceMe | Request::Attach | Request::Seize | Request::Kill | Request::Interrupt => {
+            Err(Errno::EIO)
+        }
     }
 }
 
 fn trace_me(t: &Arc<Thread>) -> Result<u64> {
     let parent = t.process.parent().ok_or(Errno::EPERM)?;
-    if attach(&parent, t, 0, false) { Ok(0) } else { Err(Errno::EPERM) }
+    if attach(&parent, t, Options::empty(), false) { Ok(0) } else { Err(Errno::EPERM) }
 }
 
 /// A thread this process traces.

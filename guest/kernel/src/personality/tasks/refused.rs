@@ -17,11 +17,11 @@ fn enosys(_: &Args) -> Result<u64> {
 }
 
 const fn no(nr: u32) -> Syscall {
-    call(nr, eperm, Stub, &[], "refused: EPERM")
+    call!(nr, eperm(), Stub, "refused: EPERM")
 }
 
 const fn none(nr: u32) -> Syscall {
-    call(nr, enosys, Stub, &[], "not offered: ENOSYS")
+    call!(nr, enosys(), Stub, "not offered: ENOSYS")
 }
 
 fn sys_unshare(a: &Args, flags: Bits<CloneFlags>) -> Result<u64> {

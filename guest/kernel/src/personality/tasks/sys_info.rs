@@ -1,7 +1,7 @@
 //! System calls that tell about the system: uname, sysinfo and others.
 
 use crate::objects::pages;
-use crate::personality::args::Request;
+use crate::personality::args::{Number, Request, UserStr};
 use crate::process::task::TASKS;
 use crate::process::task::load;
 use crate::process::task::version::DOMAIN_NAME;
@@ -11,8 +11,8 @@ use doppel_machine::user::UserPtr;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 
+use crate::core::numbers::numbers;
 use crate::core::time;
-use crate::personality::Arg::{Int, Str};
 use crate::personality::Support::{Full, Partial, Stub};
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::attrs::all_cpus;
@@ -23,8 +23,8 @@ use crate::{Errno, Result, kernel};
 pub const CALLS: &[Syscall] = &[
     call!(nr::UNAME, sys_uname(UserPtr), Full, ""),
     call!(nr::SYSINFO, sys_sysinfo(UserPtr), Full, "load averages are 0"),
-    call(nr::SETHOSTNAME, sys_sethostname, Full, &[Str, Int], ""),
-    call(nr::SETDOMAINNAME, sys_setdomainname, Full, &[Str, Int], ""),
+    call!(nr::SETHOSTNAME, sys_sethostname(UserStr, i32), Full, ""),
+    call!(nr::SETDOMAINNAME, sys_setdomainname(UserStr, i32), Full, ""),
     call!(
         nr::GETCPU,
         sys_getcpu(UserPtr, UserPtr, UserPtr),
@@ -32,7 +32,7 @@ pub const CALLS: &[Syscall] = &[
         "the lowest CPU of the thread's affinity"
     ),
     call!(nr::PERSONALITY, sys_personality(Request), Partial, "kept, without effect"),
-    call!(nr::SYSLOG, sys_syslog(i32, UserPtr, i64), Stub, "the log is empty"),
+    call!(nr::SYSLOG, sys_syslog(Number<LogAction>, UserPtr, i32), Stub, "the log is empty"),
 ];
 /// Longest host or domain name.
 const NAME_MAX: usize = 64;
@@ -54,27 +54,27 @@ fn sys_uname(_: &Args, out: UserPtr) -> Result<u64> {
 }
 
 /// Reads a new name for sethostname and setdomainname.
-fn read_name(args: &Args) -> Result<alloc::vec::Vec<u8>> {
+fn read_name(args: &Args, user_name: UserPtr, len: i32) -> Result<alloc::vec::Vec<u8>> {
     if !args.thread.cred().capable(CAP_SYS_ADMIN) {
         return Err(Errno::EPERM);
     }
-    let len = usize::try_from(args.i32(1)).map_err(|_| Errno::EINVAL)?;
+    let len = usize::try_from(len).map_err(|_| Errno::EINVAL)?;
     if len > NAME_MAX {
         return Err(Errno::EINVAL);
     }
     let mut name = alloc::vec![0; len];
-    args.ptr(0).read_bytes(&mut name)?;
+    user_name.read_bytes(&mut name)?;
     Ok(name)
 }
 
-fn sys_sethostname(args: &Args) -> Result<u64> {
-    let name = read_name(args)?;
+fn sys_sethostname(args: &Args, UserStr(name): UserStr, len: i32) -> Result<u64> {
+    let name = read_name(args, name, len)?;
     *kernel().hostname.lock() = name;
     Ok(0)
 }
 
-fn sys_setdomainname(args: &Args) -> Result<u64> {
-    let name = read_name(args)?;
+fn sys_setdomainname(args: &Args, UserStr(name): UserStr, len: i32) -> Result<u64> {
+    let name = read_name(args, name, len)?;
     *DOMAIN_NAME.0.lock() = name;
     Ok(0)
 }
@@ -151,16 +151,35 @@ fn sys_personality(args: &Args, Request(persona): Request) -> Result<u64> {
     Ok(u64::from(old))
 }
 
-fn sys_syslog(args: &Args, kind: i32, _buffer: UserPtr, _len: i64) -> Result<u64> {
-    let cap = args.thread.cred().capable(CAP_SYSLOG);
-    match kind {
+numbers! {
+    /// `SYSLOG_ACTION_` numbers of `syslog(2)`.
+    enum LogAction {
+        Close = 0,
+        Open = 1,
+        Read = 2,
+        ReadAll = 3,
+        ReadClear = 4,
+        Clear = 5,
+        ConsoleOff = 6,
+        ConsoleOn = 7,
+        ConsoleLevel = 8,
+        SizeUnread = 9,
+        SizeBuffer = 10,
+    }
+}
+
+fn sys_syslog(args: &Args, action: Number<LogAction>, _buffer: UserPtr, _len: i32) -> Result<u64> {
+    let action = action.get()?;
+    match action {
         // Open and close do nothing; reading all and the two sizes find an empty buffer.
-        0 | 1 => Ok(0),
-        3 | 9 | 10 => Ok(0),
-        2 | 4..=8 if !cap => Err(Errno::EPERM),
+        LogAction::Open
+        | LogAction::Close
+        | LogAction::ReadAll
+        | LogAction::SizeUnread
+        | LogAction::SizeBuffer => Ok(0),
+        _ if !args.thread.cred().capable(CAP_SYSLOG) => Err(Errno::EPERM),
         // Reading would wait for a message that never comes.
-        2 => Err(Errno::EAGAIN),
-        4..=8 => Ok(0),
-        _ => Err(Errno::EINVAL),
+        LogAction::Read => Err(Errno::EAGAIN),
+        _ => Ok(0),
     }
 }

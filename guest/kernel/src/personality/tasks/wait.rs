@@ -4,9 +4,10 @@ use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
 
+use crate::core::numbers::numbers;
 use crate::core::sched::wait_until;
 use crate::personality::Support::Full;
-use crate::personality::args::Bits;
+use crate::personality::args::{Bits, Number};
 use crate::personality::time::usage::Rusage;
 use crate::personality::{Args, Syscall, call};
 use crate::process::life::wait::{Report, WaitOptions, Who, look};
@@ -18,7 +19,7 @@ use doppel_machine::user::UserPtr;
 /// Waiting.
 pub const CALLS: &[Syscall] = &[
     call!(nr::WAIT4, sys_wait4(i32, UserPtr, Bits<WaitOptions>, UserPtr), Full, ""),
-    call!(nr::WAITID, sys_waitid(i32, i32, UserPtr, Bits<WaitOptions>, UserPtr), Full, ""),
+    call!(nr::WAITID, sys_waitid(Number<IdType>, i32, UserPtr, Bits<WaitOptions>, UserPtr), Full, ""),
 ];
 
 /// Waits; `None` with WNOHANG if nothing has happened.
@@ -50,9 +51,19 @@ fn sys_wait4(a: &Args, pid: i32, status: UserPtr, options: Bits<WaitOptions>, us
     Ok(r.pid as u64)
 }
 
+numbers! {
+    /// What the id of `waitid(2)` names.
+    enum IdType {
+        All = 0,
+        Process = 1,
+        Group = 2,
+        ProcessFd = 3,
+    }
+}
+
 fn sys_waitid(
     a: &Args,
-    which: i32,
+    which: Number<IdType>,
     id: i32,
     user_info: UserPtr,
     options: Bits<WaitOptions>,
@@ -64,11 +75,11 @@ fn sys_waitid(
         return Err(Errno::EINVAL);
     }
     let me = &a.thread.process;
-    let who = match which {
-        0 => Who::Any,
-        1 if id > 0 => Who::Pid(id),
-        2 if id >= 0 => Who::Group(if id == 0 { me.pgid() } else { id }),
-        3 => {
+    let who = match which.get()? {
+        IdType::All => Who::Any,
+        IdType::Process if id > 0 => Who::Pid(id),
+        IdType::Group if id >= 0 => Who::Group(if id == 0 { me.pgid() } else { id }),
+        IdType::ProcessFd => {
             let pid = crate::process::descriptors::pidfd::pid_of(id)?;
             if a.thread.file(id)?.nonblocking() && !options.contains(WaitOptions::NOHANG) {
                 options |= WaitOptions::NOHANG;

@@ -1,49 +1,56 @@
 //! System calls on clocks.
 
 use doppel_abi_linux::syscalls::nr;
-use doppel_abi_linux::time::clock::*;
 
 use crate::core::time::{Timespec, Timeval, realtime_ns};
-use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::{Full, Partial, Stub};
+use crate::personality::args::Number;
 use crate::personality::{Args, Syscall, call};
-use crate::process::time::clocks::{Timex, read};
+use crate::process::time::clock::Clock;
+use crate::process::time::clocks::Timex;
 use crate::{Errno, Result};
 use doppel_machine::user::UserPtr;
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[
-    call!(nr::CLOCK_GETTIME, clock_gettime(i32, UserPtr), Full, ""),
-    call!(nr::CLOCK_GETRES, clock_getres(i32, UserPtr), Full, ""),
-    call!(nr::CLOCK_SETTIME, clock_settime(i32, UserPtr), Stub, "EPERM: a domain has the host's time"),
-    call(nr::CLOCK_ADJTIME, clock_adjtime, Partial, &[Int, Ptr], "reading only"),
-    call(nr::ADJTIMEX, adjtimex, Partial, &[Ptr], "reading only"),
+    call!(nr::CLOCK_GETTIME, clock_gettime(Number<Clock>, UserPtr), Full, ""),
+    call!(nr::CLOCK_GETRES, clock_getres(Number<Clock>, UserPtr), Full, ""),
+    call!(
+        nr::CLOCK_SETTIME,
+        clock_settime(Number<Clock>, UserPtr),
+        Stub,
+        "EPERM: a domain has the host's time"
+    ),
+    call!(nr::CLOCK_ADJTIME, clock_adjtime(Number<Clock>, UserPtr), Partial, "reading only"),
+    call!(nr::ADJTIMEX, adjtimex(UserPtr), Partial, "reading only"),
     call!(nr::GETTIMEOFDAY, gettimeofday(UserPtr, UserPtr), Full, ""),
     call!(nr::SETTIMEOFDAY, settimeofday(UserPtr, UserPtr), Stub, "EPERM: a domain has the host's time"),
     call!(nr::TIME, time(UserPtr), Full, ""),
 ];
 
-fn clock_gettime(a: &Args, clock: i32, out: UserPtr) -> Result<u64> {
-    let ns = read(&a.thread, clock)?;
+#[inline]
+fn clock_gettime(a: &Args, clock: Number<Clock>, out: UserPtr) -> Result<u64> {
+    let ns = clock.get()?.read(&a.thread)?;
     out.write(&Timespec::from_ns(ns))?;
     Ok(0)
 }
 
-fn clock_getres(a: &Args, id: i32, out: UserPtr) -> Result<u64> {
+fn clock_getres(a: &Args, clock: Number<Clock>, out: UserPtr) -> Result<u64> {
     /// A host tick at 250 Hz.
     const TICK: u64 = 4_000_000;
-    read(&a.thread, id)?;
-    let ns = if matches!(id, CLOCK_REALTIME_COARSE | CLOCK_MONOTONIC_COARSE) { TICK } else { 1 };
+    let clock = clock.get()?;
+    clock.read(&a.thread)?;
+    let ns = if matches!(clock, Clock::RealtimeCoarse | Clock::MonotonicCoarse) { TICK } else { 1 };
     if !out.is_null() {
         out.write(&Timespec::from_ns(ns))?;
     }
     Ok(0)
 }
 
-fn clock_settime(_: &Args, clock: i32, value: UserPtr) -> Result<u64> {
+fn clock_settime(_: &Args, clock: Number<Clock>, value: UserPtr) -> Result<u64> {
     let new: Timespec = value.read()?;
-    match clock {
-        CLOCK_REALTIME => {
+    match clock.get()? {
+        Clock::Realtime => {
             new.to_ns()?;
             Err(Errno::EPERM)
         }
@@ -77,11 +84,11 @@ fn time(_: &Args, out: UserPtr) -> Result<u64> {
     Ok(seconds)
 }
 
-fn adjust(a: &Args, at: usize) -> Result<u64> {
+fn adjtimex(_: &Args, user: UserPtr) -> Result<u64> {
     /// Status: not synchronised; returned state TIME_ERROR.
     const STA_UNSYNC: i32 = 0x40;
     const TIME_ERROR: u64 = 5;
-    let mut t: Timex = a.ptr(at).read()?;
+    let mut t: Timex = user.read()?;
     if t.modes != 0 {
         return Err(Errno::EPERM);
     }
@@ -93,18 +100,14 @@ fn adjust(a: &Args, at: usize) -> Result<u64> {
         tick: 10_000,
         ..Timex::default()
     };
-    a.ptr(at).write(&t)?;
+    user.write(&t)?;
     Ok(TIME_ERROR)
 }
 
-fn adjtimex(a: &Args) -> Result<u64> {
-    adjust(a, 0)
-}
-
-fn clock_adjtime(a: &Args) -> Result<u64> {
-    match a.i32(0) {
-        CLOCK_REALTIME => adjust(a, 1),
-        CLOCK_MONOTONIC | CLOCK_BOOTTIME | CLOCK_TAI => Err(Errno::EOPNOTSUPP),
+fn clock_adjtime(a: &Args, clock: Number<Clock>, user: UserPtr) -> Result<u64> {
+    match clock.get()? {
+        Clock::Realtime => adjtimex(a, user),
+        Clock::Monotonic | Clock::Boottime | Clock::Tai => Err(Errno::EOPNOTSUPP),
         _ => Err(Errno::EINVAL),
     }
 }

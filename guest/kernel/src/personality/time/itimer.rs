@@ -1,19 +1,20 @@
 //! Interval timers of a process: setitimer, getitimer, alarm.
 
 use doppel_abi_linux::syscalls::nr;
-use doppel_abi_linux::time::itimer::ITIMER_REAL;
 use doppel_machine::pod_struct;
 
 use crate::Result;
 use crate::core::time::Timeval;
 use crate::personality::Support::Full;
+use crate::personality::args::Number;
 use crate::personality::{Args, Syscall, call};
+use crate::process::time::itimer::Itimer;
 use doppel_machine::user::UserPtr;
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[
-    call!(nr::GETITIMER, getitimer(i32, UserPtr), Full, ""),
-    call!(nr::SETITIMER, setitimer(i32, UserPtr, UserPtr), Full, ""),
+    call!(nr::GETITIMER, getitimer(Number<Itimer>, UserPtr), Full, ""),
+    call!(nr::SETITIMER, setitimer(Number<Itimer>, UserPtr, UserPtr), Full, ""),
     call!(nr::ALARM, alarm(u32), Full, ""),
 ];
 
@@ -33,18 +34,18 @@ fn itimerval((left, interval): (u64, u64)) -> Itimerval {
     Itimerval { interval: Timeval::from_ns(interval), value: Timeval::from_ns(left) }
 }
 
-fn getitimer(a: &Args, which: i32, out: UserPtr) -> Result<u64> {
+fn getitimer(a: &Args, which: Number<Itimer>, out: UserPtr) -> Result<u64> {
     let p = &a.thread.process;
-    let t = p.timers.itimer(p, which)?;
+    let t = p.timers.itimer(p, which.get()?);
     out.write(&itimerval(t.get()))?;
     Ok(0)
 }
 
-fn setitimer(a: &Args, which: i32, user_new: UserPtr, user_old: UserPtr) -> Result<u64> {
+fn setitimer(a: &Args, which: Number<Itimer>, user_new: UserPtr, user_old: UserPtr) -> Result<u64> {
     let p = &a.thread.process;
     let new: Itimerval = if user_new.is_null() { Itimerval::default() } else { user_new.read()? };
     let (value, interval) = (new.value.to_ns()?, new.interval.to_ns()?);
-    let t = p.timers.itimer(p, which)?;
+    let t = p.timers.itimer(p, which.get()?);
     let deadline = (value != 0).then(|| t.now().saturating_add(value));
     let old = t.set(deadline, interval);
     if !user_old.is_null() {
@@ -56,7 +57,7 @@ fn setitimer(a: &Args, which: i32, user_new: UserPtr, user_old: UserPtr) -> Resu
 fn alarm(a: &Args, given_seconds: u32) -> Result<u64> {
     const SECOND: u64 = 1_000_000_000;
     let p = &a.thread.process;
-    let t = p.timers.itimer(p, ITIMER_REAL)?;
+    let t = p.timers.itimer(p, Itimer::Real);
     let seconds = u64::from(given_seconds);
     let deadline = (seconds != 0).then(|| t.now() + seconds * SECOND);
     let (left, _) = t.set(deadline, 0);

@@ -5,26 +5,27 @@ use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_abi_linux::syscalls::nr;
-use doppel_abi_linux::time::clock::{CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID};
-use doppel_abi_linux::time::{TIMER_ABSTIME, sigev};
 use doppel_machine::pod_struct;
+use doppel_machine::user::UserPtr;
 
 use crate::core::time::Timespec;
-use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
+use crate::personality::args::{Bits, Number};
+use crate::personality::time::TimerFlags;
 use crate::personality::{Args, Syscall, call};
 use crate::process::signal::sig;
-use crate::process::task::rlimit;
-use crate::process::time::clocks;
-use crate::process::time::timers::{Base, IntervalTimer, PosixTimer, Sigevent};
+use crate::process::task::Resource;
+use crate::process::time::clock::Clock;
+use crate::process::time::clocks::{Owner, dynamic};
+use crate::process::time::timers::{Base, IntervalTimer, PosixTimer, SigevNotify, Sigevent};
 use crate::{Errno, Result, kernel};
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[
-    call(nr::TIMER_CREATE, timer_create, Full, &[Int, Ptr, Ptr], ""),
-    call(nr::TIMER_SETTIME, timer_settime, Full, &[Int, Hex, Ptr, Ptr], ""),
-    call(nr::TIMER_GETTIME, timer_gettime, Full, &[Int, Ptr], ""),
-    call(nr::TIMER_GETOVERRUN, timer_getoverrun, Full, &[Int], ""),
+    call!(nr::TIMER_CREATE, timer_create(Number<Clock>, UserPtr, UserPtr), Full, ""),
+    call!(nr::TIMER_SETTIME, timer_settime(i32, Bits<TimerFlags>, UserPtr, UserPtr), Full, ""),
+    call!(nr::TIMER_GETTIME, timer_gettime(i32, UserPtr), Full, ""),
+    call!(nr::TIMER_GETOVERRUN, timer_getoverrun(i32), Full, ""),
     call!(nr::TIMER_DELETE, timer_delete(i32), Full, ""),
 ];
 
@@ -48,35 +49,35 @@ impl Itimerspec {
 /// Most timers of a process.
 const MAX_TIMERS: u64 = 8192;
 
-fn base(a: &Args, clock: i32) -> Result<Base> {
+fn base(a: &Args, clock: Clock) -> Result<Base> {
     Ok(match clock {
-        CLOCK_PROCESS_CPUTIME_ID => Base::Process(Arc::downgrade(&a.thread.process)),
-        CLOCK_THREAD_CPUTIME_ID => Base::Thread(Arc::downgrade(&a.thread)),
-        c if c < 0 => match clocks::dynamic(&a.thread, c)? {
-            clocks::Owner::Process(p) => Base::Process(Arc::downgrade(&p)),
-            clocks::Owner::Thread(t) => Base::Thread(Arc::downgrade(&t)),
+        Clock::ProcessCpu => Base::Process(Arc::downgrade(&a.thread.process)),
+        Clock::ThreadCpu => Base::Thread(Arc::downgrade(&a.thread)),
+        Clock::Dynamic(id) => match dynamic(&a.thread, id)? {
+            Owner::Process(p) => Base::Process(Arc::downgrade(&p)),
+            Owner::Thread(t) => Base::Thread(Arc::downgrade(&t)),
         },
-        c => {
-            clocks::to_monotonic(c, 0)?;
+        _ => {
+            clock.to_monotonic(0)?;
             Base::Monotonic
         }
     })
 }
 
-fn timer_create(a: &Args) -> Result<u64> {
-    let clock = a.i32(0);
+fn timer_create(a: &Args, clock: Number<Clock>, user_event: UserPtr, user_id: UserPtr) -> Result<u64> {
+    let clock = clock.get()?;
     let base = base(a, clock)?;
     let p = &a.thread.process;
-    let given: Option<Sigevent> = if a.ptr(1).is_null() { None } else { Some(a.ptr(1).read()?) };
+    let given: Option<Sigevent> = if user_event.is_null() { None } else { Some(user_event.read()?) };
     let mut thread = None;
     if let Some(e) = &given {
-        match e.notify {
-            sigev::SIGEV_NONE => {}
-            sigev::SIGEV_SIGNAL | sigev::SIGEV_THREAD | sigev::SIGEV_THREAD_ID => {
+        match SigevNotify::try_from(e.notify.cast_unsigned())? {
+            SigevNotify::None => {}
+            how => {
                 if !(1..=64).contains(&e.signo) {
                     return Err(Errno::EINVAL);
                 }
-                if e.notify == sigev::SIGEV_THREAD_ID {
+                if how == SigevNotify::ThreadId {
                     let t = TASKS.thread(e.tid).map_err(|_| Errno::EINVAL)?;
                     if t.process.pid != p.pid {
                         return Err(Errno::EINVAL);
@@ -84,19 +85,18 @@ fn timer_create(a: &Args) -> Result<u64> {
                     thread = Some(Arc::downgrade(&t));
                 }
             }
-            _ => return Err(Errno::EINVAL),
         }
     }
     let id = {
         let mut timers = p.timers.posix.timers.lock();
-        if timers.len() as u64 >= p.rlimit(rlimit::SIGPENDING).min(MAX_TIMERS) {
+        if timers.len() as u64 >= p.rlimit(Resource::Sigpending).min(MAX_TIMERS) {
             return Err(Errno::EAGAIN);
         }
         let id = (0..).find(|i| !timers.contains_key(i)).unwrap_or(0);
         let event = given.unwrap_or(Sigevent {
             value: id as u64,
             signo: sig::SIGALRM,
-            notify: sigev::SIGEV_SIGNAL,
+            notify: SigevNotify::Signal as i32,
             tid: 0,
             pad: [0; 11],
         });
@@ -114,48 +114,54 @@ fn timer_create(a: &Args) -> Result<u64> {
         timers.insert(id, timer);
         id
     };
-    if let Err(e) = a.ptr(2).write(&id) {
+    if let Err(e) = user_id.write(&id) {
         p.timers.posix.timers.lock().remove(&id);
         return Err(e.into());
     }
     Ok(0)
 }
 
-fn timer(a: &Args) -> Result<Arc<PosixTimer>> {
-    a.thread.process.timers.posix.get(a.i32(0))
+fn timer(a: &Args, id: i32) -> Result<Arc<PosixTimer>> {
+    a.thread.process.timers.posix.get(id)
 }
 
-fn timer_settime(a: &Args) -> Result<u64> {
-    if a.ptr(2).is_null() {
+fn timer_settime(
+    a: &Args,
+    id: i32,
+    flags: Bits<TimerFlags>,
+    user_new: UserPtr,
+    user_old: UserPtr,
+) -> Result<u64> {
+    if user_new.is_null() {
         return Err(Errno::EINVAL);
     }
-    let new: Itimerspec = a.ptr(2).read()?;
+    let new: Itimerspec = user_new.read()?;
     let (value, interval) = (new.value.to_ns()?, new.interval.to_ns()?);
-    let t = timer(a)?;
+    let t = timer(a, id)?;
     let deadline = if value == 0 {
         None
-    } else if a.i32(1) & TIMER_ABSTIME == 0 {
+    } else if !flags.any().contains(TimerFlags::ABSTIME) {
         Some(t.timer.now().saturating_add(value))
-    } else if clocks::counts_cpu(t.clock) {
+    } else if t.clock.counts_cpu() {
         Some(value)
     } else {
-        Some(clocks::to_monotonic(t.clock, value)?)
+        Some(t.clock.to_monotonic(value)?)
     };
     let old = t.timer.set(deadline, interval);
     t.overrun.store(0, Ordering::Relaxed);
-    if !a.ptr(3).is_null() {
-        a.ptr(3).write(&Itimerspec::from_ns(old))?;
+    if !user_old.is_null() {
+        user_old.write(&Itimerspec::from_ns(old))?;
     }
     Ok(0)
 }
 
-fn timer_gettime(a: &Args) -> Result<u64> {
-    a.ptr(1).write(&Itimerspec::from_ns(timer(a)?.timer.get()))?;
+fn timer_gettime(a: &Args, id: i32, out: UserPtr) -> Result<u64> {
+    out.write(&Itimerspec::from_ns(timer(a, id)?.timer.get()))?;
     Ok(0)
 }
 
-fn timer_getoverrun(a: &Args) -> Result<u64> {
-    Ok(timer(a)?.overrun.load(Ordering::Relaxed))
+fn timer_getoverrun(a: &Args, id: i32) -> Result<u64> {
+    Ok(timer(a, id)?.overrun.load(Ordering::Relaxed))
 }
 
 fn timer_delete(a: &Args, id: i32) -> Result<u64> {

@@ -4,23 +4,27 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
-use doppel_abi_linux::time::TIMER_ABSTIME;
-use doppel_abi_linux::time::clock::{CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID};
 use doppel_machine::user::UserPtr;
 
 use crate::core::sched;
 use crate::core::time::{Timespec, monotonic_ns};
-use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
+use crate::personality::args::{Bits, Number};
+use crate::personality::time::TimerFlags;
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::{Thread, current};
-use crate::process::time::clocks;
+use crate::process::time::clock::Clock;
 use crate::{Errno, Result};
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[
-    call(nr::NANOSLEEP, nanosleep, Full, &[Ptr, Ptr], ""),
-    call(nr::CLOCK_NANOSLEEP, clock_nanosleep, Partial, &[Int, Hex, Ptr, Ptr], "not on CPU-time clocks"),
+    call!(nr::NANOSLEEP, nanosleep(UserPtr, UserPtr), Full, ""),
+    call!(
+        nr::CLOCK_NANOSLEEP,
+        clock_nanosleep(Number<Clock>, Bits<TimerFlags>, UserPtr, UserPtr),
+        Partial,
+        "not on CPU-time clocks"
+    ),
 ];
 
 /// Sleeps until `deadline`; false if interrupted.
@@ -48,24 +52,29 @@ fn relative(t: &Arc<Thread>, deadline: u64, remaining: UserPtr) -> Result<u64> {
     Err(Errno::ERESTART_RESTARTBLOCK)
 }
 
-fn nanosleep(a: &Args) -> Result<u64> {
-    let span = a.ptr(0).read::<Timespec>()?.to_ns()?;
-    relative(&a.thread, monotonic_ns().saturating_add(span), a.ptr(1))
+fn nanosleep(a: &Args, span: UserPtr, remaining: UserPtr) -> Result<u64> {
+    let span = span.read::<Timespec>()?.to_ns()?;
+    relative(&a.thread, monotonic_ns().saturating_add(span), remaining)
 }
 
-fn clock_nanosleep(a: &Args) -> Result<u64> {
-    let (id, flags) = (a.i32(0), a.i32(1));
-    let when = a.ptr(2).read::<Timespec>()?;
-    if clocks::counts_cpu(id) {
-        clocks::read(&a.thread, id)?;
-        return Err(if id == CLOCK_THREAD_CPUTIME_ID { Errno::EINVAL } else { Errno::EOPNOTSUPP });
+fn clock_nanosleep(
+    a: &Args,
+    clock: Number<Clock>,
+    flags: Bits<TimerFlags>,
+    when: UserPtr,
+    remaining: UserPtr,
+) -> Result<u64> {
+    let when = when.read::<Timespec>()?;
+    let clock = clock.get()?;
+    if clock.counts_cpu() {
+        clock.read(&a.thread)?;
+        return Err(if clock == Clock::ThreadCpu { Errno::EINVAL } else { Errno::EOPNOTSUPP });
     }
-    clocks::to_monotonic(id, 0)?;
+    clock.to_monotonic(0)?;
     let ns = when.to_ns()?;
-    if flags & TIMER_ABSTIME == 0 {
-        let now = clocks::to_monotonic(CLOCK_MONOTONIC, monotonic_ns())?;
-        return relative(&a.thread, now.saturating_add(ns), a.ptr(3));
+    if !flags.any().contains(TimerFlags::ABSTIME) {
+        return relative(&a.thread, monotonic_ns().saturating_add(ns), remaining);
     }
-    let deadline = clocks::to_monotonic(id, ns)?;
+    let deadline = clock.to_monotonic(ns)?;
     if sleep_until(&a.thread, deadline) { Ok(0) } else { Err(Errno::ERESTARTNOHAND) }
 }

@@ -3,22 +3,26 @@
 use core::sync::atomic::Ordering;
 
 use doppel_abi_linux::syscalls::nr;
-use doppel_abi_linux::time::{USER_HZ, rusage};
+use doppel_abi_linux::time::USER_HZ;
 use doppel_machine::pod_struct;
+use doppel_machine::user::UserPtr;
 
+use crate::Result;
+use crate::core::numbers::numbers;
 use crate::core::time::{Timeval, monotonic_ns};
-use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::{Full, Partial};
+use crate::personality::args::Number;
 use crate::personality::{Args, Syscall, call};
 use crate::process::time::cpu;
 use crate::process::time::used::Times;
-use crate::{Errno, Result};
 
 const NOTE: &str = "no fault and switch counts";
 
 /// Rows of the system call table.
-pub const CALLS: &[Syscall] =
-    &[call(nr::GETRUSAGE, getrusage, Partial, &[Int, Ptr], NOTE), call(nr::TIMES, times, Full, &[Ptr], "")];
+pub const CALLS: &[Syscall] = &[
+    call!(nr::GETRUSAGE, getrusage(Number<UsageOf>, UserPtr), Partial, NOTE),
+    call!(nr::TIMES, times(UserPtr), Full, ""),
+];
 
 pod_struct! {
     /// `struct rusage`.
@@ -42,25 +46,34 @@ impl Rusage {
     }
 }
 
-fn getrusage(a: &Args) -> Result<u64> {
+numbers! {
+    /// Whose use `getrusage(2)` tells.
+    enum UsageOf {
+        Process = 0,
+        Thread = 1,
+        /// -1: of the children that were waited for.
+        Children = 0xffff_ffff,
+    }
+}
+
+fn getrusage(a: &Args, who: Number<UsageOf>, out: UserPtr) -> Result<u64> {
     let p = &a.thread.process;
     let resident = || crate::memory::vm_stats(&a.thread.space().mm).resident;
-    let usage = match a.i32(0) {
-        rusage::RUSAGE_SELF => Rusage::of(cpu::process_times(p), resident()),
-        rusage::RUSAGE_CHILDREN => Rusage::of(p.used.children(), p.child_max_rss.load(Ordering::Relaxed)),
-        rusage::RUSAGE_THREAD => Rusage::of(cpu::thread_times(&a.thread), resident()),
-        _ => return Err(Errno::EINVAL),
+    let usage = match who.get()? {
+        UsageOf::Process => Rusage::of(cpu::process_times(p), resident()),
+        UsageOf::Children => Rusage::of(p.used.children(), p.child_max_rss.load(Ordering::Relaxed)),
+        UsageOf::Thread => Rusage::of(cpu::thread_times(&a.thread), resident()),
     };
-    a.ptr(1).write(&usage)?;
+    out.write(&usage)?;
     Ok(0)
 }
 
-fn times(a: &Args) -> Result<u64> {
+fn times(a: &Args, out: UserPtr) -> Result<u64> {
     const TICK: u64 = 1_000_000_000 / USER_HZ;
     let p = &a.thread.process;
-    if !a.ptr(0).is_null() {
+    if !out.is_null() {
         let (own, children) = (cpu::process_times(p), p.used.children());
-        a.ptr(0).write(&[own.user, own.system, children.user, children.system].map(|ns| ns / TICK))?;
+        out.write(&[own.user, own.system, children.user, children.system].map(|ns| ns / TICK))?;
     }
     Ok(monotonic_ns() / TICK)
 }

@@ -17,7 +17,7 @@ use crate::objects::ipc::pipe::new_pipe;
 use crate::objects::vfs::File;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::process::task::{
-    Cred, Process, Rlimit, Thread, do_group_exit, load_program, rlimit, start_session,
+    Cred, Process, Resource, Rlimit, Thread, do_group_exit, load_program, start_session,
 };
 use crate::{Result, kernel};
 
@@ -54,7 +54,7 @@ impl Expire for Start {
     fn expire(self: Arc<Self>, _now: u64) {
         let (opener, runner) = (self.clone(), self.clone());
         let open = move |p: &Arc<Process>| {
-            p.rlimits.lock()[rlimit::CORE] = Rlimit { cur: 1, max: 1 };
+            p.rlimits.lock()[Resource::Core] = Rlimit { cur: 1, max: 1 };
             p.files().insert(opener.input.clone(), false).map(drop)
         };
         if let Err(e) = start_session(Cred::new(0, 0), open, move |t| runner.run(t)) {
@@ -97,6 +97,6 @@ impl Start {
 
     fn tell(&self, outcome: Result<()>) {
         *self.outcome.lock() = Some(outcome);
-        self.known.wake_all(0);
+        self.known.notify_all();
     }
 }

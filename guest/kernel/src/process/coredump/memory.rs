@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use doppel_machine::user::UserPtr;
 
 use super::Writer;
-use crate::memory::{DumpVma, PAGE};
+use crate::memory::{DumpVma, PAGE, Prot};
 use crate::process::task::Thread;
 use crate::{Errno, Result};
 
@@ -32,8 +32,7 @@ const CHUNK: u64 = 64 << 10;
 pub(super) struct Segment {
     pub start: u64,
     pub end: u64,
-    /// 1 read, 2 write, 4 execute.
-    prot: u32,
+    prot: Prot,
     /// Bytes that go into the file.
     dumped: u64,
     /// The mapped file.
@@ -72,7 +71,7 @@ fn dumped(v: &DumpVma, kinds: u32) -> u64 {
     if v.own_pages && is(filter::PRIVATE) || v.file.is_some() && is(filter::MAPPED_PRIVATE) {
         return whole;
     }
-    let has_header = v.file.is_some() && v.offset == 0 && v.prot & 1 != 0;
+    let has_header = v.file.is_some() && v.offset == 0 && v.prot.contains(Prot::READ);
     if has_header && is(filter::ELF_HEADERS) {
         let program = mode().is_some_and(|s| s.mode & 0o111 != 0);
         if program || UserPtr(v.start).read::<[u8; 4]>() == Ok(*b"\x7fELF") {
@@ -93,7 +92,8 @@ pub(super) fn write(out: &mut Writer<'_>, segments: &[Segment], notes: &[u8]) ->
     let mut at = data_at;
     for s in segments {
         // ELF's bits are the other way round: 4 read, 2 write, 1 execute.
-        let flags = s.prot & 2 | (s.prot & 1) << 2 | s.prot >> 2;
+        let prot = s.prot.bits();
+        let flags = prot & 2 | (prot & 1) << 2 | prot >> 2;
         program_header(&mut headers, [PT_LOAD, flags], [at, s.start, s.dumped, s.end - s.start, PAGE]);
         at += s.dumped;
     }
@@ -103,7 +103,7 @@ pub(super) fn write(out: &mut Writer<'_>, segments: &[Segment], notes: &[u8]) ->
     let mm = &out.t.space().mm;
     let mut buf = alloc::vec![0u8; CHUNK as usize];
     for s in segments.iter().filter(|s| s.dumped != 0) {
-        let hidden = s.prot == 0;
+        let hidden = s.prot.is_empty();
         if hidden {
             mm.uncover(s.start, s.end, true)?;
         }

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 pub use state::Dump;
 
-use super::task::{Process, Thread, rlimit};
+use super::task::{Process, Resource, Thread};
 use crate::core::sched::wait_until_uninterruptible;
 use crate::memory::PAGE;
 use crate::objects::ipc::pipe::PipeEnd;
@@ -91,7 +91,7 @@ pub fn end_by_signal(t: &Arc<Thread>, info: &SigInfo) {
         }
     }
     p.dump.under_way.store(false, Ordering::SeqCst);
-    p.exit_wait.wake_all(0);
+    p.exit_wait.notify_all();
     t.exiting.store(true, Ordering::SeqCst);
 }
 
@@ -112,8 +112,8 @@ fn wanted(p: &Process, signo: i32) -> bool {
         && match SETTINGS.get().pattern().first() {
             None => false,
             // Programs get all of it, but of none that asks for one byte: so helpers leave no core.
-            Some(b'|') => p.rlimit(rlimit::CORE) != 1,
-            Some(_) => p.rlimit(rlimit::CORE) >= PAGE,
+            Some(b'|') => p.rlimit(Resource::Core) != 1,
+            Some(_) => p.rlimit(Resource::Core) >= PAGE,
         }
 }
 
@@ -137,7 +137,7 @@ pub fn stand_still(t: &Arc<Thread>) {
     }
     show_registers(t);
     p.dump.still.lock().push(t.tid());
-    p.exit_wait.wake_all(0);
+    p.exit_wait.notify_all();
     wait_until_uninterruptible(&p.exit_wait, || (!p.dump.is_under_way()).then_some(()));
 }
 
@@ -152,7 +152,7 @@ fn write(t: &Arc<Thread>, info: &SigInfo) -> Result<()> {
     match name::target(t, info.signo) {
         Target::File(name) => {
             let file = make_file(t, &name)?;
-            fill(t, info, &file, t.process.rlimit(rlimit::CORE));
+            fill(t, info, &file, t.process.rlimit(Resource::Core));
             Ok(())
         }
         Target::Program(argv) => pipe(t, info, argv),

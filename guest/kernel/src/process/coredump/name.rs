@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use doppel_machine::sync::SpinLock;
 
 use crate::core::part::Part;
-use crate::process::task::{Thread, rlimit};
+use crate::process::task::{Resource, Thread};
 use crate::{Errno, Result, kernel};
 
 /// Longest pattern (`CORENAME_MAX_SIZE`).
@@ -105,7 +105,7 @@ fn expand(t: &Arc<Thread>, signo: i32, pattern: &[u8]) -> (Vec<u8>, bool) {
             Some(b'd') => "1".into(),
             Some(b's') => format!("{signo}"),
             Some(b't') => format!("{}", crate::core::time::realtime_ns() / 1_000_000_000),
-            Some(b'c') => format!("{}", p.rlimit(rlimit::CORE)),
+            Some(b'c') => format!("{}", p.rlimit(Resource::Core)),
             Some(b'C') => "0".into(),
             Some(b'h') => {
                 put_name(&mut out, kernel().name().as_bytes());

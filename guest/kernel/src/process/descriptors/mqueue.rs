@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use doppel_machine::sync::SpinLock;
 
 use crate::core::part::Part;
-use crate::core::sched::{PollTable, WaitQueue};
-use crate::objects::vfs::file::{Splice, poll};
+use crate::core::sched::{PollEvents, PollTable, WaitQueue};
+use crate::objects::vfs::file::Splice;
 use crate::objects::vfs::{File, FileOps, FileType, Input, Output, Stat};
 use crate::process::signal::{SigInfo, code, send_process};
 use crate::process::task::{Process, current, try_current};
@@ -70,7 +70,7 @@ impl Queue {
             // A waiting receiver takes the message, so that nobody is told.
             if s.count == 1 && s.receivers == 0 { s.notify.take() } else { None }
         };
-        self.changed.wake_all(poll::POLLIN | poll::POLLRDNORM);
+        self.changed.wake_all(PollEvents::READABLE);
         if let Some(Notify { process, signal: (signo @ 1.., value) }) = told {
             let me = current().process.clone();
             let info = SigInfo::from_user(signo, code::SI_MESGQ, me.pid, me.acting_cred().ruid, value);
@@ -92,7 +92,7 @@ impl Queue {
             s.count -= 1;
             (priority, data?)
         };
-        self.changed.wake_all(poll::POLLOUT | poll::POLLWRNORM);
+        self.changed.wake_all(PollEvents::WRITABLE);
         Some(m)
     }
 
@@ -126,17 +126,17 @@ impl FileOps for Handle {
         Err(Errno::EINVAL)
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         if let Some(t) = table {
             t.add(&self.queue.changed);
         }
         let n = self.queue.state.lock().count;
-        let mut ev = 0;
+        let mut ev = PollEvents::empty();
         if n > 0 {
-            ev |= poll::POLLIN | poll::POLLRDNORM;
+            ev |= PollEvents::READABLE;
         }
         if n < self.queue.max {
-            ev |= poll::POLLOUT | poll::POLLWRNORM;
+            ev |= PollEvents::WRITABLE;
         }
         ev
     }

@@ -3,8 +3,8 @@
 use alloc::format;
 use alloc::sync::Arc;
 
-use crate::core::sched::PollTable;
-use crate::objects::vfs::file::{Splice, poll};
+use crate::core::sched::{PollEvents, PollTable};
+use crate::objects::vfs::file::Splice;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps};
 use crate::process::task::Process;
@@ -28,11 +28,11 @@ impl FileOps for PidFd {
         Splice::Neither
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         if let Some(t) = table {
             t.add(&self.process.exit_wait);
         }
-        if self.process.is_zombie() { poll::POLLIN | poll::POLLRDNORM } else { 0 }
+        PollEvents::READABLE.when(self.process.is_zombie())
     }
 
     fn fdinfo(&self, _file: &File, out: &mut alloc::string::String) {

@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_machine::user::{bytes_of, zeroed};
 
-use crate::core::sched::{PollTable, wait_until};
-use crate::objects::vfs::file::{Splice, poll};
+use crate::core::sched::{PollEvents, PollTable, wait_until};
+use crate::objects::vfs::file::Splice;
 use crate::objects::vfs::{File, FileOps, Output};
 use crate::process::signal::{SigInfo, SigSet, code, dequeue, sig};
 use crate::process::task::current;
@@ -117,13 +117,13 @@ impl FileOps for SignalFd {
         Ok(done)
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         let me = current();
         if let Some(t) = table {
             t.add(&me.process.signals.wait);
         }
         let pending = me.signals.pending() | me.process.signals.pending();
-        if pending & self.mask() != 0 { poll::POLLIN | poll::POLLRDNORM } else { 0 }
+        PollEvents::READABLE.when(pending & self.mask() != 0)
     }
 
     fn fdinfo(&self, _file: &File, out: &mut alloc::string::String) {

@@ -242,13 +242,13 @@ impl Vfork {
     /// Lets the parent go on.
     pub fn complete(&self) {
         self.done.store(true, Ordering::SeqCst);
-        self.queue.wake_all(0);
+        self.queue.notify_all();
     }
 }
 
 fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) -> Result<Arc<Process>> {
     let p = &parent.process;
-    let nproc = p.rlimit(crate::process::task::rlimit::NPROC);
+    let nproc = p.rlimit(crate::process::task::Resource::Nproc);
     let cred = parent.cred();
     if cred.ruid != 0 && TASKS.processes.lock().len() as u64 >= nproc {
         record(Kind::ProcessesRefused, [nproc, 0, 0]);

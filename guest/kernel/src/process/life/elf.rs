@@ -10,7 +10,7 @@ use doppel_abi_machine::layout::{USER_END, USER_START};
 use doppel_algo::elf::{HEADER_SIZE, Header, Program, Segment};
 use doppel_machine::user::UserPtr;
 
-use crate::memory::{Mm, PAGE, Place, Vma, page_down, page_up};
+use crate::memory::{MapAt, Mm, PAGE, Prot, VmFlags, Vma, page_down, page_up};
 use crate::objects::vfs::file_map::file_vma;
 use crate::objects::vfs::{File, Output};
 use crate::{Errno, Result};
@@ -107,7 +107,7 @@ impl Binary {
         for s in &p.segments {
             self.load_segment(mm, s, bias)?;
             let at = s.vaddr.wrapping_add(bias);
-            let area = if s.prot & 4 != 0 { &mut l.code } else { &mut l.data };
+            let area = if protection(s).contains(Prot::EXEC) { &mut l.code } else { &mut l.data };
             *area = (area.0.min(at), area.1.max(at + s.filesz));
         }
         Ok(l)
@@ -121,12 +121,12 @@ impl Binary {
         let mut mapped = start;
         if s.filesz > 0 {
             let len = page_up(file_end) - start;
-            let v = file_vma(&self.file, s.prot, 0, page_down(s.offset), len)?;
-            mm.map_file(Place::Fixed(start), len, v, false)?;
+            let v = file_vma(&self.file, protection(s), VmFlags::empty(), page_down(s.offset), len)?;
+            mm.map_file(MapAt::Fixed(start), len, v, false)?;
             mapped = start + len;
         }
         if s.memsz > s.filesz {
-            if mapped > file_end && s.prot & 2 != 0 {
+            if mapped > file_end && protection(s).contains(Prot::WRITE) {
                 // The rest of the page would show what follows in the file.
                 let n = (mapped - file_end) as usize;
                 if UserPtr(file_end).zero_some(n)? < n {
@@ -134,9 +134,19 @@ impl Binary {
                 }
             }
             if end > mapped {
-                mm.map(Place::Fixed(mapped), end - mapped, Vma::anonymous(s.prot, 0), false)?;
+                mm.map(
+                    MapAt::Fixed(mapped),
+                    end - mapped,
+                    Vma::anonymous(protection(s), VmFlags::empty()),
+                    false,
+                )?;
             }
         }
         Ok(())
     }
+}
+
+/// What a segment may be used for.
+fn protection(s: &Segment) -> Prot {
+    Prot::from_bits_truncate(s.prot)
 }

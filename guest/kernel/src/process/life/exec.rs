@@ -17,6 +17,7 @@ use doppel_machine::xstate::XSave;
 use super::elf::{Binary, read_at};
 use super::stack::{Auxv, Strings};
 use crate::core::events::{Kind, record, record_text};
+use crate::memory::Prot;
 use crate::objects::lookup::caller::read_string;
 use crate::objects::lookup::caller::{Caller, Target, at};
 use crate::objects::lookup::perm::{self, MAY_EXEC};
@@ -25,7 +26,7 @@ use crate::objects::vfs::flags::{AtFlags, MountFlags, OpenFlags};
 use crate::objects::vfs::{File, FileType, Inode};
 use crate::process::signal::sig;
 use crate::process::task::directory::change_dir;
-use crate::process::task::{Cred, Thread, rlimit};
+use crate::process::task::{Cred, Resource, Thread};
 use crate::{Errno, Result};
 
 /// Longest argument or environment string with its NUL.
@@ -230,8 +231,8 @@ fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
     let space = thread.space();
     let mm = &space.mm;
     let strings = (r.argv.size() + r.envp.size() + r.name.len()) as u64;
-    let stack_prot = if r.program.program.exec_stack { 7 } else { 3 };
-    let layout = mm.begin_program(p.rlimit(rlimit::STACK).max(strings + (128 << 10)), stack_prot)?;
+    let stack_prot = if r.program.program.exec_stack { Prot::RWX } else { Prot::RW };
+    let layout = mm.begin_program(p.rlimit(Resource::Stack).max(strings + (128 << 10)), stack_prot)?;
     let main = r.program.load(mm, layout.pie_base)?;
     let interp = match &r.interp {
         Some(i) => Some(i.load(mm, 0)?),

@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 use doppel_abi_machine::state;
 use doppel_machine::{boot, cpu, host};
 
-use crate::core::sched::{self, wait_until};
+use crate::core::sched::{self, PollEvents, wait_until};
 use crate::process::signal::{self, SigInfo, code, sig};
 use crate::process::task::Space;
 use crate::process::task::{Process, Thread};
@@ -96,7 +96,7 @@ fn finish(t: &Arc<Thread>) {
     } else {
         ptrace::thread_exit(t, tracer, None);
         signal::retarget(&p);
-        p.exit_wait.wake_all(0);
+        p.exit_wait.notify_all();
     }
     t.space().thread_removed();
 }
@@ -122,7 +122,7 @@ fn process_exit(p: &Arc<Process>) {
     drop(space);
     crate::objects::storage::settle(false);
     signal::orphan_check(p);
-    crate::process::task::ids::leave_session(p);
+    leave_session(p);
     // What ran no program, as a command of the kernel's own, is no news.
     if p.exe.lock().take().is_some() {
         match status & 0x7f {
@@ -132,11 +132,14 @@ fn process_exit(p: &Arc<Process>) {
     }
     reparent_children(p);
     if p.pid == crate::process::task::init_pid() || p.pid == TASKS.foreground.load(Ordering::Relaxed) {
-        crate::objects::storage::settle(true);
+        crate::objects::rootfs::close_disks();
+        crate::objects::block::sync();
+        crate::objects::storage::end();
+        crate::objects::rootfs::close_layer();
         end_domain(status);
     }
     *p.exit_status.lock() = Some(status);
-    p.exit_wait.wake_all(crate::objects::vfs::file::poll::POLLIN);
+    p.exit_wait.wake_all(PollEvents::IN);
     let exec = p.exec.lock().take();
     if let Some(channel) = exec {
         // The host is its parent.
@@ -171,7 +174,7 @@ fn notify_parent(p: &Arc<Process>, status: i32) {
     if auto {
         super::wait::reap(&parent, p);
     }
-    parent.child_wait.wake_all(0);
+    parent.child_wait.notify_all();
 }
 
 fn reparent_children(p: &Arc<Process>) {
@@ -305,5 +308,16 @@ fn take_leader_id(t: &Arc<Thread>) {
         drop(threads);
         // Signals may be meant for its old id.
         signal::retarget(&t.process);
+    }
+}
+
+/// A session leader that exits hangs up its terminal (SIGHUP to the foreground group).
+fn leave_session(p: &Arc<Process>) {
+    let session = p.session();
+    if session.sid == p.pid {
+        let tty = session.tty.lock().take();
+        if let Some(tty) = tty {
+            tty.leader_exits();
+        }
     }
 }

@@ -18,21 +18,21 @@ use crate::objects::lookup::context::FsContext;
 use crate::objects::vfs::FdTable;
 use crate::process::signal::{self, ProcessSignals, SigInfo, ThreadSignals};
 use crate::process::task::Space;
-use crate::process::task::{Cred, Process, Rlimit, Session, Thread, current, rlimit};
+use crate::process::task::{Cred, Process, Resource, Rlimit, Rlimits, Session, Thread, current};
 use crate::{Result, memory};
 
 /// Limits a domain starts with, as Docker's defaults.
-fn default_rlimits() -> [Rlimit; rlimit::COUNT] {
-    let mut l = [Rlimit { cur: rlimit::INFINITY, max: rlimit::INFINITY }; rlimit::COUNT];
-    l[rlimit::STACK].cur = 8 << 20;
-    l[rlimit::CORE].cur = 0;
-    l[rlimit::NOFILE] = Rlimit { cur: 1 << 20, max: 1 << 20 };
-    l[rlimit::NPROC] = Rlimit { cur: 30_000, max: 30_000 };
-    l[rlimit::MEMLOCK] = Rlimit { cur: 8 << 20, max: 8 << 20 };
-    l[rlimit::SIGPENDING] = Rlimit { cur: 30_000, max: 30_000 };
-    l[rlimit::MSGQUEUE] = Rlimit { cur: 819_200, max: 819_200 };
-    l[rlimit::NICE] = Rlimit { cur: 0, max: 0 };
-    l[rlimit::RTPRIO] = Rlimit { cur: 0, max: 0 };
+fn default_rlimits() -> Rlimits {
+    let mut l = Rlimits::NONE;
+    l[Resource::Stack].cur = 8 << 20;
+    l[Resource::Core].cur = 0;
+    l[Resource::Nofile] = Rlimit { cur: 1 << 20, max: 1 << 20 };
+    l[Resource::Nproc] = Rlimit { cur: 30_000, max: 30_000 };
+    l[Resource::Memlock] = Rlimit { cur: 8 << 20, max: 8 << 20 };
+    l[Resource::Sigpending] = Rlimit { cur: 30_000, max: 30_000 };
+    l[Resource::Msgqueue] = Rlimit { cur: 819_200, max: 819_200 };
+    l[Resource::Nice] = Rlimit { cur: 0, max: 0 };
+    l[Resource::Rtprio] = Rlimit { cur: 0, max: 0 };
     l
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn start_process(
         pid,
         session,
         space.clone(),
-        Arc::new(FdTable::new(limits[rlimit::NOFILE].cur)),
+        Arc::new(FdTable::new(limits[Resource::Nofile].cur)),
         Arc::new(FsContext::default()),
         Arc::new(cred),
         ProcessSignals::default(),

@@ -8,7 +8,7 @@ use doppel_machine::vdso;
 
 use crate::Result;
 use crate::core::part::{Lazy, Part};
-use crate::memory::{Backing, Mm, Place, Vma, page_up, vm};
+use crate::memory::{Backing, MapAt, Mm, Prot, VmFlags, Vma, page_up};
 use crate::objects::pages::Object;
 use crate::objects::vfs::Input;
 
@@ -42,6 +42,7 @@ impl Default for Vdso {
 /// Maps the vDSO into the current space; returns its address.
 pub fn map(mm: &Mm) -> Result<u64> {
     let v = VDSO.get().get();
-    let vma = Vma::object(5, vm::VDSO | vm::NO_CHARGE, Backing::Pages(v.pages.clone()), None, 0);
-    mm.map(Place::Hint(0), v.len, vma, false)
+    let vma =
+        Vma::object(Prot::RX, VmFlags::VDSO | VmFlags::NO_CHARGE, Backing::Pages(v.pages.clone()), None, 0);
+    mm.map(MapAt::Hint(0), v.len, vma, false)
 }

@@ -15,9 +15,10 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 pub use state::{Dead, Traced, Tracer};
-pub(crate) use state::{Kind, State, Stop};
+pub(crate) use state::{Kind, Options, State, Stop};
 
 use super::task::{Process, Thread};
+use crate::process::signal::state::ActionFlags;
 use crate::process::signal::{self, SigInfo, code, sig};
 
 pub use regs::{fp_bytes, general_bytes, xstate_bytes};
@@ -25,16 +26,6 @@ pub use stop::{
     after_frame, before_frame, clone_event, exit_event, group_stop, inherit, seccomp_event, single_step,
     stop_for_interrupt, stop_for_signal, syscall_enter, syscall_leave, vfork_done,
 };
-
-/// PTRACE_O_*: what `PTRACE_SETOPTIONS` may ask for. Bit n asks for event n.
-pub(crate) mod option {
-    /// System call stops say SIGTRAP | 0x80.
-    pub const SYSGOOD: u32 = 1;
-    /// Tracees die with their tracer.
-    pub const EXITKILL: u32 = 0x10_0000;
-    /// All that are known.
-    pub const ALL: u32 = 0xff | EXITKILL;
-}
 
 /// PTRACE_EVENT_*.
 #[allow(missing_docs)]
@@ -147,18 +138,18 @@ fn notify(tracer: &Arc<Process>, t: &Thread, what: i32, status: i32) {
     let action = tracer.signals.action(sig::SIGCHLD);
     let quiet = what == code::CLD_TRAPPED
         && (action.handler == doppel_abi_linux::signal::SIG_IGN
-            || action.flags & doppel_abi_linux::signal::sa::SA_NOCLDSTOP != 0);
+            || action.flags.contains(ActionFlags::NOCLDSTOP));
     if !quiet {
         let uid = t.cred().ruid;
         let info = SigInfo::from_user(sig::SIGCHLD, what, t.tid(), uid, status as u64);
         // SIGCHLD is a standard signal: it is pending at worst without details.
         let _ = signal::send_process(tracer, info);
     }
-    tracer.child_wait.wake_all(0);
+    tracer.child_wait.notify_all();
 }
 
 /// Makes `tracer` the tracer of `t`; false if it has one.
-pub(crate) fn attach(tracer: &Arc<Process>, t: &Arc<Thread>, options: u32, seized: bool) -> bool {
+pub(crate) fn attach(tracer: &Arc<Process>, t: &Arc<Thread>, options: Options, seized: bool) -> bool {
     {
         let mut s = t.ptrace.state.lock();
         if t.ptrace.flags() != 0 {
@@ -201,7 +192,7 @@ pub(crate) fn detach(tracer: &Process, t: &Thread, signal: i32) {
 /// The end of a process: what it traced goes on alone, or dies with it (PTRACE_O_EXITKILL).
 pub fn tracer_exit(p: &Process) {
     for t in p.tracer.tracees() {
-        let kill = t.ptrace.state.lock().options & option::EXITKILL != 0;
+        let kill = t.ptrace.state.lock().options.contains(Options::EXITKILL);
         detach(p, &t, 0);
         if kill {
             signal::terminate(&t.process, sig::SIGKILL);
@@ -254,7 +245,7 @@ pub fn thread_exit(t: &Arc<Thread>, tracer: Option<Arc<Process>>, last: Option<i
         if own.is_some_and(|p| Arc::ptr_eq(&p, &q)) {
             // It was made its child meanwhile, and is a zombie by now.
             q.tracer.heard_of(t.process.pid);
-            q.child_wait.wake_all(0);
+            q.child_wait.notify_all();
         } else {
             tell(&q, t.process.pid, status);
         }

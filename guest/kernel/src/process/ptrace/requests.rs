@@ -8,44 +8,47 @@ use core::sync::atomic::Ordering;
 use doppel_abi_linux::signal::frame::SIGINFO_SIZE;
 use doppel_machine::user::UserPtr;
 
+use crate::core::numbers::numbers;
 use crate::process::ptrace::regs;
-use crate::process::ptrace::{Kind, State, attach, event, flag, option};
+use crate::process::ptrace::{Kind, Options, State, attach, event, flag};
 use crate::process::signal::{self, SigInfo, sig};
 use crate::process::task::{Process, Thread, remote};
 use crate::{Errno, Result};
 
-#[allow(missing_docs)]
-pub(crate) mod req {
-    pub const TRACEME: u32 = 0;
-    pub const PEEKTEXT: u32 = 1;
-    pub const PEEKDATA: u32 = 2;
-    pub const PEEKUSER: u32 = 3;
-    pub const POKETEXT: u32 = 4;
-    pub const POKEDATA: u32 = 5;
-    pub const POKEUSER: u32 = 6;
-    pub const CONT: u32 = 7;
-    pub const KILL: u32 = 8;
-    pub const SINGLESTEP: u32 = 9;
-    pub const GETREGS: u32 = 12;
-    pub const SETREGS: u32 = 13;
-    pub const GETFPREGS: u32 = 14;
-    pub const SETFPREGS: u32 = 15;
-    pub const ATTACH: u32 = 16;
-    pub const DETACH: u32 = 17;
-    pub const SYSCALL: u32 = 24;
-    pub const ARCH_PRCTL: u32 = 30;
-    pub const SETOPTIONS: u32 = 0x4200;
-    pub const GETEVENTMSG: u32 = 0x4201;
-    pub const GETSIGINFO: u32 = 0x4202;
-    pub const SETSIGINFO: u32 = 0x4203;
-    pub const GETREGSET: u32 = 0x4204;
-    pub const SETREGSET: u32 = 0x4205;
-    pub const SEIZE: u32 = 0x4206;
-    pub const INTERRUPT: u32 = 0x4207;
-    pub const LISTEN: u32 = 0x4208;
-    pub const GETSIGMASK: u32 = 0x420a;
-    pub const SETSIGMASK: u32 = 0x420b;
-    pub const GET_SYSCALL_INFO: u32 = 0x420e;
+numbers! {
+    /// Requests of `ptrace(2)`.
+    pub(crate) enum Request {
+        TraceMe = 0,
+        PeekText = 1,
+        PeekData = 2,
+        PeekUser = 3,
+        PokeText = 4,
+        PokeData = 5,
+        PokeUser = 6,
+        Cont = 7,
+        Kill = 8,
+        SingleStep = 9,
+        GetRegs = 12,
+        SetRegs = 13,
+        GetFpRegs = 14,
+        SetFpRegs = 15,
+        Attach = 16,
+        Detach = 17,
+        Syscall = 24,
+        ArchPrctl = 30,
+        SetOptions = 0x4200,
+        GetEventMsg = 0x4201,
+        GetSigInfo = 0x4202,
+        SetSigInfo = 0x4203,
+        GetRegSet = 0x4204,
+        SetRegSet = 0x4205,
+        Seize = 0x4206,
+        Interrupt = 0x4207,
+        Listen = 0x4208,
+        GetSigMask = 0x420a,
+        SetSigMask = 0x420b,
+        GetSyscallInfo = 0x420e,
+    }
 }
 
 /// Register sets (ELF note types).
@@ -72,7 +75,7 @@ pub(crate) fn attach_to(me: &Arc<Process>, tid: i32, seize: Option<u64>) -> Resu
         return Err(Errno::EPERM);
     }
     remote::may_access(me, &t.process)?;
-    if t.exiting.load(Ordering::SeqCst) || !attach(me, &t, opts.unwrap_or(0), opts.is_some()) {
+    if t.exiting.load(Ordering::SeqCst) || !attach(me, &t, opts.unwrap_or_default(), opts.is_some()) {
         return Err(Errno::EPERM);
     }
     if opts.is_none() {
@@ -85,8 +88,8 @@ pub(crate) fn attach_to(me: &Arc<Process>, tid: i32, seize: Option<u64>) -> Resu
     Ok(0)
 }
 
-pub(crate) fn options(v: u64) -> Result<u32> {
-    u32::try_from(v).ok().filter(|o| o & !option::ALL == 0).ok_or(Errno::EINVAL)
+pub(crate) fn options(v: u64) -> Result<Options> {
+    u32::try_from(v).ok().and_then(Options::from_bits).ok_or(Errno::EINVAL)
 }
 
 pub(crate) fn find(tid: i32) -> Result<Arc<Thread>> {
@@ -97,16 +100,16 @@ pub(crate) fn signal_arg(v: u64) -> Result<i32> {
     if v <= 64 { Ok(v as i32) } else { Err(Errno::EIO) }
 }
 
-pub(crate) fn resume(t: &Arc<Thread>, request: u32, data: u64) -> Result<u64> {
+pub(crate) fn resume(t: &Arc<Thread>, request: Request, data: u64) -> Result<u64> {
     let signal = signal_arg(data)?;
     {
         let mut s = t.ptrace.state.lock();
         if s.stop.is_none() {
             return Err(Errno::ESRCH);
         }
-        t.ptrace.set_flag(flag::SYSCALL, request == req::SYSCALL);
-        t.ptrace.set_flag(flag::STEP, request == req::SINGLESTEP);
-        regs::set_trap_flag(t, request == req::SINGLESTEP);
+        t.ptrace.set_flag(flag::SYSCALL, request == Request::Syscall);
+        t.ptrace.set_flag(flag::STEP, request == Request::SingleStep);
+        regs::set_trap_flag(t, request == Request::SingleStep);
         s.stop = None;
         s.signal = signal;
     }

@@ -38,11 +38,30 @@ pub(crate) struct Stop {
     pub listening: bool,
 }
 
+bitflags::bitflags! {
+    /// `PTRACE_O_` options: what PTRACE_SETOPTIONS may ask for. Bit n asks for event n.
+    #[derive(Clone, Copy, Default, PartialEq, Eq)]
+    pub(crate) struct Options: u32 {
+        /// System call stops say SIGTRAP | 0x80.
+        const SYSGOOD = 1;
+        const EVENTS = 0xfe;
+        /// Tracees die with their tracer.
+        const EXITKILL = 0x10_0000;
+    }
+}
+
+impl Options {
+    /// Whether they ask for an event ([`super::event`]).
+    pub(super) fn ask_for(self, which: i32) -> bool {
+        self.bits() & 1 << which != 0
+    }
+}
+
 /// What the tracer set up.
 #[derive(Default)]
 pub(crate) struct State {
     pub tracer: Weak<Process>,
-    pub options: u32,
+    pub options: Options,
     pub seized: bool,
     pub stop: Option<Stop>,
     /// PTRACE_GETEVENTMSG.

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use super::regs::set_trap_flag;
-use super::{Kind, Stop, attach, event, flag, notify, option};
+use super::{Kind, Options, Stop, attach, event, flag, notify};
 use crate::core::sched;
 use crate::process::signal::{self, SigInfo, code, sig};
 use crate::process::task::Thread;
@@ -94,7 +94,7 @@ fn restop(t: &Arc<Thread>) {
 fn event_stop(t: &Arc<Thread>, which: i32, message: u64) -> bool {
     let wanted = {
         let mut s = t.ptrace.state.lock();
-        let on = t.ptrace.flags() != 0 && s.options & 1 << which != 0;
+        let on = t.ptrace.flags() != 0 && s.options.ask_for(which);
         if on {
             s.message = message;
         }
@@ -210,7 +210,7 @@ fn set_orig(t: &Thread, nr: u64) {
 }
 
 fn syscall_stop(t: &Arc<Thread>, kind: Kind) {
-    let good = t.ptrace.state.lock().options & option::SYSGOOD != 0;
+    let good = t.ptrace.state.lock().options.contains(Options::SYSGOOD);
     let code = sig::SIGTRAP | if good { SYSGOOD_BIT } else { 0 };
     let signal = stop(t, code, kind, Some(trap(code, t.process.pid)));
     inject(t, signal);
@@ -236,7 +236,7 @@ fn clone_kind(t: &Thread, vfork: bool, exit_signal: i32) -> Option<i32> {
         (false, sig::SIGCHLD) => event::FORK,
         _ => event::CLONE,
     };
-    (t.ptrace.state.lock().options & 1 << which != 0).then_some(which)
+    t.ptrace.state.lock().options.ask_for(which).then_some(which)
 }
 
 /// Before a new thread is seen by anybody: it gets its maker's tracer if that follows it, and will stop first.

@@ -4,10 +4,10 @@ use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use doppel_abi_linux::signal::{SIG_DFL, SIG_IGN, sa};
+use doppel_abi_linux::signal::{SIG_DFL, SIG_IGN};
 use doppel_abi_linux::syscalls::nr;
 
-use super::state::Action;
+use super::state::{Action, ActionFlags};
 use super::{
     DEFAULT_IGNORE, SigInfo, UNBLOCKABLE, bit, force, frame, pgrp_orphaned, send, set_mask, sig, stop,
 };
@@ -91,7 +91,7 @@ fn default_action(t: &Arc<Thread>, info: &SigInfo, forced: bool, continues: u64)
 fn call_handler(t: &Arc<Thread>, info: &SigInfo, action: &Action) {
     finish_call(t, Some(action));
     let b = bit(info.signo);
-    if action.flags & sa::SA_RESETHAND != 0 {
+    if action.flags.contains(ActionFlags::RESETHAND) {
         let handlers = t.process.signals.handlers();
         handlers.actions.lock()[info.signo as usize - 1].handler = SIG_DFL;
     }
@@ -112,7 +112,7 @@ fn call_handler(t: &Arc<Thread>, info: &SigInfo, action: &Action) {
         force(t, SigInfo::kernel(sig::SIGSEGV));
         return;
     }
-    let own = if action.flags & sa::SA_NODEFER == 0 { b } else { 0 };
+    let own = if !action.flags.contains(ActionFlags::NODEFER) { b } else { 0 };
     // sigsuspend's mask stays in force for the handler, as on Linux.
     set_mask(t, mask | action.mask | own);
     ptrace::after_frame(t);
@@ -132,7 +132,7 @@ fn finish_call(t: &Thread, action: Option<&Action>) {
     let code = Errno((-result) as u16);
     let again = match (code, action) {
         (Errno::ERESTARTNOINTR, _) => true,
-        (Errno::ERESTARTSYS, Some(a)) => a.flags & sa::SA_RESTART != 0,
+        (Errno::ERESTARTSYS, Some(a)) => a.flags.contains(ActionFlags::RESTART),
         (_, Some(_)) => false,
         (_, None) => true,
     };

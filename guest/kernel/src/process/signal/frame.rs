@@ -12,13 +12,12 @@ use doppel_abi_linux::signal::frame::{
     FP_XSTATE_MAGIC1, FP_XSTATE_MAGIC2, RED_ZONE, SIGINFO_SIZE, SW_BYTES, UC_FP_XSTATE, UC_SIGCONTEXT_SS,
     UC_STRICT_RESTORE_SS,
 };
-use doppel_abi_linux::signal::{sa, ss};
 use doppel_machine::pod_struct;
 use doppel_machine::task::{USER_CS, USER_SS, UserContext};
 use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::{XSave, enabled_features, used_size};
 
-use super::state::{Action, AltStack};
+use super::state::{Action, ActionFlags, AltStack, AltStackFlags};
 use super::{SigInfo, SigSet, set_mask};
 use crate::process::task::Thread;
 use crate::{Errno, Result};
@@ -92,14 +91,14 @@ const _: () = assert!(size_of::<Frame>() == FRAME_SIZE as usize);
 impl StackT {
     /// How sigaltstack reports a stack while the program's stack pointer is `sp`.
     pub(crate) fn of(a: &AltStack, sp: u64) -> Self {
-        let on = if a.contains(sp) { ss::SS_ONSTACK } else { 0 };
-        Self { sp: a.sp, flags: a.flags | on, pad: 0, size: a.size }
+        let on = if a.contains(sp) { AltStackFlags::ONSTACK } else { AltStackFlags::empty() };
+        Self { sp: a.sp, flags: (a.flags | on).bits(), pad: 0, size: a.size }
     }
 }
 
 /// Builds the frame for a handler and sets the registers to enter it. `back` is the mask sigreturn restores.
 pub(super) fn build(t: &Arc<Thread>, info: &SigInfo, action: &Action, back: SigSet) -> Result<()> {
-    if action.flags & sa::SA_RESTORER == 0 {
+    if !action.flags.contains(ActionFlags::RESTORER) {
         return Err(Errno::EFAULT);
     }
     let mut regs = t.task.regs();
@@ -110,7 +109,7 @@ pub(super) fn build(t: &Arc<Thread>, info: &SigInfo, action: &Action, back: SigS
     let mut sp = regs.rsp.wrapping_sub(RED_ZONE);
     let nested = alt.contains(regs.rsp);
     let mut entering = false;
-    if action.flags & sa::SA_ONSTACK != 0 && !nested && alt.size != 0 {
+    if action.flags.contains(ActionFlags::ONSTACK) && !nested && alt.size != 0 {
         sp = alt.sp.wrapping_add(alt.size);
         entering = true;
     }
@@ -125,7 +124,7 @@ pub(super) fn build(t: &Arc<Thread>, info: &SigInfo, action: &Action, back: SigS
     let uc = UContext {
         flags: UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
         link: 0,
-        stack: StackT { sp: alt.sp, flags: alt.flags, pad: 0, size: alt.size },
+        stack: StackT { sp: alt.sp, flags: alt.flags.bits(), pad: 0, size: alt.size },
         gregs: [
             regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15, regs.rdi, regs.rsi,
             regs.rbp, regs.rbx, regs.rdx, regs.rax, regs.rcx, regs.rsp,
@@ -157,7 +156,7 @@ pub(super) fn build(t: &Arc<Thread>, info: &SigInfo, action: &Action, back: SigS
     regs.r11 = regs.rflags;
     t.task.set_regs(&regs);
     t.task.reset_xstate();
-    if alt.flags & ss::SS_AUTODISARM != 0 {
+    if alt.flags.contains(AltStackFlags::AUTODISARM) {
         t.signals.private.lock().altstack = AltStack::NONE;
     }
     Ok(())
@@ -208,7 +207,11 @@ pub(crate) fn restore(t: &Arc<Thread>) -> Result<u64> {
         ..regs
     };
     t.task.set_regs(&new);
-    let alt = AltStack { sp: uc.stack.sp, size: uc.stack.size, flags: uc.stack.flags & !ss::SS_ONSTACK };
+    let alt = AltStack {
+        sp: uc.stack.sp,
+        size: uc.stack.size,
+        flags: AltStackFlags::from_bits_retain(uc.stack.flags) - AltStackFlags::ONSTACK,
+    };
     // An altstack the program spoilt in the frame is left as it is, as on Linux.
     let _ = crate::process::signal::mask::set_altstack(t, alt, new.rsp);
     set_mask(t, uc.mask);

@@ -5,7 +5,7 @@ use doppel_machine::user::UserPtr;
 
 use crate::process::signal::SigSet;
 use crate::process::signal::send::set_mask;
-use crate::process::signal::state::AltStack;
+use crate::process::signal::state::{AltStack, AltStackFlags};
 use crate::process::task::Thread;
 use crate::{Errno, Result};
 
@@ -44,16 +44,16 @@ pub(crate) fn set_altstack(t: &Thread, new: AltStack, sp: u64) -> Result<()> {
     if s.altstack.contains(sp) {
         return Err(Errno::EPERM);
     }
-    let mode = new.flags & !ss::SS_AUTODISARM;
-    if mode != 0 && mode != ss::SS_DISABLE && mode != ss::SS_ONSTACK {
+    let mode = new.flags - AltStackFlags::AUTODISARM;
+    if !mode.is_empty() && mode != AltStackFlags::DISABLE && mode != AltStackFlags::ONSTACK {
         return Err(Errno::EINVAL);
     }
-    if mode == ss::SS_DISABLE {
+    if mode == AltStackFlags::DISABLE {
         s.altstack = AltStack { sp: 0, size: 0, flags: new.flags };
     } else if new.size < ss::MINSIGSTKSZ {
         return Err(Errno::ENOMEM);
     } else {
-        s.altstack = AltStack { flags: new.flags & !ss::SS_ONSTACK, ..new };
+        s.altstack = AltStack { flags: new.flags - AltStackFlags::ONSTACK, ..new };
     }
     Ok(())
 }

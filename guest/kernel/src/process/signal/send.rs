@@ -1,6 +1,7 @@
 //! Sending: who gets a signal, whether it is dropped, whom it wakes.
 
 use crate::core::events::{Kind, record};
+use crate::core::sched::PollEvents;
 use crate::process::life::ending;
 use crate::process::task::TASKS;
 use alloc::sync::Arc;
@@ -10,8 +11,7 @@ use doppel_abi_linux::signal::{SIG_DFL, SIG_IGN};
 
 use super::queue::Queued;
 use super::{DEFAULT_STOP, SigInfo, SigSet, UNBLOCKABLE, bit, code, sig, stop};
-use crate::objects::vfs::file::poll;
-use crate::process::task::{Process, Thread, current, rlimit};
+use crate::process::task::{Process, Resource, Thread, current};
 use crate::{Errno, Result};
 
 /// Most pending signals of one queue, whatever RLIMIT_SIGPENDING says.
@@ -76,7 +76,7 @@ fn queue(p: &Arc<Process>, only: Option<&Arc<Thread>>, info: SigInfo) -> Result<
         terminate(p, sig::SIGKILL);
         return Ok(());
     }
-    let limit = p.rlimit(rlimit::SIGPENDING).min(QUEUE_MAX) as usize;
+    let limit = p.rlimit(Resource::Sigpending).min(QUEUE_MAX) as usize;
     let queued = match only {
         Some(t) => t.signals.with_queue(|q| q.push(info, limit)),
         None => p.signals.with_queue(|q| q.push(info, limit)),
@@ -94,7 +94,7 @@ fn queue(p: &Arc<Process>, only: Option<&Arc<Thread>>, info: SigInfo) -> Result<
         }
         None => wake_one(p, b),
     }
-    p.signals.wait.wake_all(poll::POLLIN);
+    p.signals.wait.wake_all(PollEvents::IN);
     Ok(())
 }
 

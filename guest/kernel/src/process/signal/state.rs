@@ -3,18 +3,43 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-use doppel_abi_linux::signal::{SIG_DFL, SIG_IGN, sa, ss};
+use doppel_abi_linux::signal::{SIG_DFL, SIG_IGN};
 use doppel_machine::sync::SpinLock;
 
 use super::queue::Queue;
 use super::{DEFAULT_IGNORE, SigSet, bit, sig};
 use crate::core::sched::WaitQueue;
 
+bitflags::bitflags! {
+    /// `sa_flags` that Linux keeps; others are cleared, so that programs can probe for support.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct ActionFlags: u64 {
+        const NOCLDSTOP = 1;
+        const NOCLDWAIT = 2;
+        const SIGINFO = 4;
+        const RESTORER = 0x0400_0000;
+        const ONSTACK = 0x0800_0000;
+        const RESTART = 0x1000_0000;
+        const NODEFER = 0x4000_0000;
+        const RESETHAND = 0x8000_0000;
+    }
+}
+
+bitflags::bitflags! {
+    /// `ss_flags` of `sigaltstack(2)`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct AltStackFlags: u32 {
+        const ONSTACK = 1;
+        const DISABLE = 2;
+        const AUTODISARM = 1 << 31;
+    }
+}
+
 /// What a program asked to happen at a signal (`struct sigaction`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Action {
     pub(crate) handler: u64,
-    pub(crate) flags: u64,
+    pub(crate) flags: ActionFlags,
     pub(crate) restorer: u64,
     pub(crate) mask: SigSet,
 }
@@ -47,16 +72,16 @@ impl Handlers {
 pub(crate) struct AltStack {
     pub(crate) sp: u64,
     pub(crate) size: u64,
-    /// SS_DISABLE, SS_AUTODISARM.
-    pub(crate) flags: u32,
+    /// DISABLE, AUTODISARM.
+    pub(crate) flags: AltStackFlags,
 }
 
 impl AltStack {
-    pub(crate) const NONE: Self = Self { sp: 0, size: 0, flags: ss::SS_DISABLE };
+    pub(crate) const NONE: Self = Self { sp: 0, size: 0, flags: AltStackFlags::DISABLE };
 
     /// Whether `sp` lies in the stack. An auto-disarmed stack never counts: it is disarmed while in use.
     pub(crate) fn contains(&self, sp: u64) -> bool {
-        self.flags & ss::SS_AUTODISARM == 0 && self.covers(sp)
+        !self.flags.contains(AltStackFlags::AUTODISARM) && self.covers(sp)
     }
 
     /// Whether `sp` lies in the stack's memory.
@@ -217,7 +242,7 @@ impl ProcessSignals {
     /// Whether ended children are reaped at once (SIGCHLD ignored or SA_NOCLDWAIT).
     pub fn ignores_children(&self) -> bool {
         let a = self.action(sig::SIGCHLD);
-        a.handler == SIG_IGN || a.flags & sa::SA_NOCLDWAIT != 0
+        a.handler == SIG_IGN || a.flags.contains(ActionFlags::NOCLDWAIT)
     }
 
     /// For exec: handlers that were set become default; ignored signals stay ignored.

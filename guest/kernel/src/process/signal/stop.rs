@@ -4,9 +4,10 @@ use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use doppel_abi_linux::signal::{SIG_IGN, sa};
+use doppel_abi_linux::signal::SIG_IGN;
 
 use super::send::flush;
+use super::state::ActionFlags;
 use super::{DEFAULT_STOP, SigInfo, bit, code, send_group, send_process, sig};
 use crate::core::sched;
 use crate::process::ptrace;
@@ -73,13 +74,13 @@ pub(super) fn wait_while_stopped(t: &Arc<Thread>) {
 pub fn notify_parent(p: &Arc<Process>, what: i32, status: i32) {
     let Some(parent) = p.parent() else { return };
     let a = parent.signals.action(sig::SIGCHLD);
-    if a.handler != SIG_IGN && a.flags & sa::SA_NOCLDSTOP == 0 {
+    if a.handler != SIG_IGN && !a.flags.contains(ActionFlags::NOCLDSTOP) {
         let uid = p.cred().ruid;
         let info = SigInfo::from_user(sig::SIGCHLD, what, p.pid, uid, status as u64);
         // SIGCHLD is a standard signal: it is pending at worst without details.
         let _ = send_process(&parent, info);
     }
-    parent.child_wait.wake_all(0);
+    parent.child_wait.notify_all();
 }
 
 /// Whether no live member of the group, `without` left out, has a parent in another group of its session:

@@ -4,14 +4,28 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use doppel_machine::sync::SpinLock;
 
+use crate::core::numbers::numbers;
 use crate::kernel;
+
+numbers! {
+    /// Scheduling policies (`sched(7)`).
+    #[allow(missing_docs)]
+    pub enum Policy {
+        Other = 0,
+        Fifo = 1,
+        RoundRobin = 2,
+        Batch = 3,
+        Idle = 5,
+        Deadline = 6,
+    }
+}
 
 /// Scheduling attributes of a thread. The guest scheduler treats all threads alike; policies and priorities
 /// are remembered, affinity too.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedAttrs {
-    /// SCHED_* number.
-    pub policy: u32,
+    /// The policy.
+    pub policy: Policy,
     /// Real-time priority, 0 for ordinary policies.
     pub priority: i32,
     /// SCHED_RESET_ON_FORK.
@@ -42,7 +56,7 @@ impl Default for ThreadAttrs {
     fn default() -> Self {
         Self {
             sched: SpinLock::new(SchedAttrs {
-                policy: 0,
+                policy: Policy::Other,
                 priority: 0,
                 reset_on_fork: false,
                 affinity: u64::MAX,
@@ -58,7 +72,7 @@ impl ThreadAttrs {
     pub fn inherit(&self, from: &Self) {
         let mut s = *from.sched.lock();
         if s.reset_on_fork {
-            (s.policy, s.priority, s.reset_on_fork) = (0, 0, false);
+            (s.policy, s.priority, s.reset_on_fork) = (Policy::Other, 0, false);
         }
         *self.sched.lock() = s;
         self.timer_slack.store(from.timer_slack.load(Ordering::Relaxed), Ordering::Relaxed);

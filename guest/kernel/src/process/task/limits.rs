@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use doppel_machine::pod_struct;
 
-use super::{Process, Rlimit, rlimit};
+use super::{Process, Resource, Rlimit};
 use crate::objects::vfs::fdtable::NR_OPEN;
 use crate::{Errno, Result};
 pub(crate) const CAP_SYS_RESOURCE: u32 = 24;
@@ -21,11 +21,11 @@ pod_struct! {
 }
 
 /// Gives `p` a new limit; returns the old one.
-pub(crate) fn set(caller: &Process, p: &Arc<Process>, resource: usize, new: UserRlimit) -> Result<Rlimit> {
+pub(crate) fn set(caller: &Process, p: &Arc<Process>, resource: Resource, new: UserRlimit) -> Result<Rlimit> {
     if new.cur > new.max {
         return Err(Errno::EINVAL);
     }
-    if resource == rlimit::NOFILE && new.max > NR_OPEN {
+    if resource == Resource::Nofile && new.max > NR_OPEN {
         return Err(Errno::EPERM);
     }
     let privileged = caller.acting_cred().capable(CAP_SYS_RESOURCE);
@@ -36,15 +36,15 @@ pub(crate) fn set(caller: &Process, p: &Arc<Process>, resource: usize, new: User
             return Err(Errno::EPERM);
         }
         limits[resource] = Rlimit { cur: new.cur, max: new.max };
-        if resource == rlimit::FSIZE {
+        if resource == Resource::Fsize {
             p.size_limit.store(new.cur, Ordering::Relaxed);
         }
         old
     };
-    if resource == rlimit::NOFILE {
+    if resource == Resource::Nofile {
         p.files().set_limit(new.cur);
     }
-    if resource == rlimit::CPU {
+    if resource == Resource::Cpu {
         p.timers.cpu.limit_changed(p);
     }
     Ok(old)

@@ -7,7 +7,6 @@
 pub mod attrs;
 pub mod cred;
 pub mod directory;
-pub mod ids;
 pub mod limits;
 pub mod load;
 pub(crate) mod process;
@@ -25,7 +24,7 @@ pub use super::life::exec::load_program;
 pub use super::life::exit::{begin_exec, end_domain, end_if_exiting, exit_work};
 pub use super::life::spare::SPARES;
 pub use super::life::start::{fault, identity, start_session, thread_start};
-pub use crate::core::subject::{Cred, Rlimit, rlimit};
+pub use crate::core::subject::{Cred, Resource, Rlimit, Rlimits};
 pub use process::{Carried, ControllingTerminal, Process, Session};
 pub use space::{IdleThread, SPACES, Space, current_space, yield_now};
 pub use table::TASKS;

@@ -11,7 +11,7 @@ use doppel_machine::sync::SpinLock;
 
 use super::Thread;
 use crate::core::sched::WaitQueue;
-use crate::core::subject::{Cred, Rlimit, rlimit};
+use crate::core::subject::{Cred, Resource, Rlimits};
 use crate::objects::lookup::context::FsContext;
 use crate::objects::lookup::path::Path;
 use crate::objects::vfs::FdTable;
@@ -74,7 +74,7 @@ pub struct Process {
     /// RLIMIT_FSIZE's soft value, kept here for speed.
     pub size_limit: AtomicU64,
     /// Resource limits.
-    pub rlimits: SpinLock<[Rlimit; rlimit::COUNT]>,
+    pub rlimits: SpinLock<Rlimits>,
     /// The executed file, and what /proc shows of it.
     pub exe: SpinLock<Option<Path>>,
     /// argv as one block of NUL-terminated strings.
@@ -140,7 +140,7 @@ impl Process {
         fs: Arc<FsContext>,
         cred: Arc<Cred>,
         signals: ProcessSignals,
-        rlimits: [Rlimit; rlimit::COUNT],
+        rlimits: Rlimits,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             pid,
@@ -158,7 +158,7 @@ impl Process {
             cred: Shielded::new(cred),
             signals,
             timers: ProcessTimers::default(),
-            size_limit: AtomicU64::new(rlimits[rlimit::FSIZE].cur),
+            size_limit: AtomicU64::new(rlimits[Resource::Fsize].cur),
             rlimits: SpinLock::new(rlimits),
             exe: SpinLock::new(None),
             cmdline: SpinLock::default(),
@@ -246,7 +246,7 @@ impl Process {
     }
 
     /// Soft value of a resource limit.
-    pub fn rlimit(&self, resource: usize) -> u64 {
+    pub fn rlimit(&self, resource: Resource) -> u64 {
         self.rlimits.lock()[resource].cur
     }
 

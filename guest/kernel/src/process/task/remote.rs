@@ -13,9 +13,10 @@ use doppel_machine::task::{Task, UserContext};
 use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
-use super::{Process, TASKS, Thread};
+use super::{Process, Space, TASKS, Thread};
 use crate::core::sched::{WaitQueue, wait_until_uninterruptible};
-use crate::memory::{Mm, OTHERS, Others, unmap_behind};
+use crate::core::work::{self, Work};
+use crate::memory::{Mm, OTHERS, Others, Prot, unmap_behind};
 use crate::objects::net::unix::scm::{PEERS, Peers};
 use crate::process::signal::ThreadSignals;
 use crate::process::task::current_space;
@@ -53,6 +54,15 @@ pub fn run_in<R: Send + 'static>(
     }
     let job = Arc::new(Job { result: SpinLock::new(None), done: WaitQueue::new() });
     let theirs = job.clone();
+    start_worker(p, &space, move || {
+        *theirs.result.lock() = Some(f());
+        theirs.done.notify_all();
+    });
+    Ok(wait_until_uninterruptible(&job.done, || job.result.lock().take()))
+}
+
+/// Runs `f` on a thread of its own in `space`, which counts that thread already.
+fn start_worker(p: &Arc<Process>, space: &Arc<Space>, f: impl FnOnce() + Send + Sync + 'static) {
     let worker = Thread::new(
         0,
         p.clone(),
@@ -64,13 +74,20 @@ pub fn run_in<R: Send + 'static>(
         *b"doppel-worker\0\0\0",
         ThreadSignals::default(),
     );
-    *worker.start.lock() = Some(Box::new(move |_: &Arc<Thread>| {
-        *theirs.result.lock() = Some(f());
-        theirs.done.wake_all(0);
-    }));
+    *worker.start.lock() = Some(Box::new(move |_: &Arc<Thread>| f()));
     worker.make_worker();
     space.enqueue(worker);
-    Ok(wait_until_uninterruptible(&job.done, || job.result.lock().take()))
+}
+
+/// See [`work::START`].
+fn start_work(f: Work) -> bool {
+    let Ok(init) = TASKS.process(super::init_pid()) else { return false };
+    let space = init.space();
+    let lives = space.try_add_thread();
+    if lives {
+        start_worker(&init, &space, f);
+    }
+    lives
 }
 
 /// Reads up to `len` bytes (at most [`CHUNK`]) at `at` in `p`; shorter at an unmapped page, EFAULT if the first
@@ -94,7 +111,7 @@ pub fn read_forced(p: &Arc<Process>, at: u64, len: usize) -> Result<Vec<u8>> {
         let mut done = UserPtr(at).read_some(&mut buf).unwrap_or(0);
         while done < len {
             let rest = &mut buf[done..];
-            match forced(at + done as u64, 1, |p| p.read_some(rest)) {
+            match forced(at + done as u64, Prot::READ, |p| p.read_some(rest)) {
                 Some(n) if n > 0 => done += n,
                 _ => break,
             }
@@ -111,7 +128,7 @@ pub fn write_forced(p: &Arc<Process>, at: u64, bytes: Vec<u8>) -> Result<usize> 
         current_space().mm.before_change(at, at.saturating_add(bytes.len() as u64))?;
         let mut done = UserPtr(at).write_some(&bytes).unwrap_or(0);
         while done < bytes.len() {
-            match forced(at + done as u64, 2, |p| p.write_some(&bytes[done..])) {
+            match forced(at + done as u64, Prot::WRITE, |p| p.write_some(&bytes[done..])) {
                 Some(n) if n > 0 => done += n,
                 _ => break,
             }
@@ -124,19 +141,19 @@ pub fn write_forced(p: &Arc<Process>, at: u64, bytes: Vec<u8>) -> Result<usize> 
 /// program may see that for this moment.
 fn forced(
     at: u64,
-    extra: u32,
+    extra: Prot,
     f: impl FnOnce(UserPtr) -> core::result::Result<usize, doppel_machine::user::Fault>,
 ) -> Option<usize> {
     let page = at & !(crate::memory::PAGE - 1);
     let v = current_space().mm.vma(page)?;
     // Writing may not reach a file: only private pages, which become the program's own.
-    if extra & 2 != 0 && v.shared() || v.prot & extra != 0 {
+    if extra.contains(Prot::WRITE) && v.shared() || v.prot.contains(extra) {
         return None;
     }
-    host::protect_user(page, crate::memory::PAGE, v.prot | extra | 1).ok()?;
+    host::protect_user(page, crate::memory::PAGE, (v.prot | extra | Prot::READ).bits()).ok()?;
     let n = f(UserPtr(at));
     // The page was there a moment ago; if it no longer is, there is nothing to protect.
-    let _ = host::protect_user(page, crate::memory::PAGE, v.prot);
+    let _ = host::protect_user(page, crate::memory::PAGE, v.prot.bits());
     n.ok()
 }
 
@@ -184,4 +201,5 @@ pub(super) fn offer() {
     OTHERS.set(Others { halted, each_thread, object_shrunk });
     let groups = |pid| TASKS.process(pid).ok().map(|p| p.cred().groups.clone());
     PEERS.set(Peers { groups, descriptor });
+    work::START.set(start_work);
 }

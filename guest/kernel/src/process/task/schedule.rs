@@ -6,13 +6,13 @@ use alloc::sync::Arc;
 use super::Thread;
 use super::services::Services;
 use super::{SPACES, Space};
-use crate::core::sched::{Entity, Runnable, Wake};
+use crate::core::sched::{Entity, PollEvents, Runnable, Wake};
 use crate::kernel;
 use crate::memory::Mm;
 use crate::process::{shadow, signal};
 
 impl Wake for Thread {
-    fn wake(&self, _events: u32) -> bool {
+    fn wake(&self, _events: PollEvents) -> bool {
         self.unpark();
         true
     }

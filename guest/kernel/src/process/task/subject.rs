@@ -8,7 +8,7 @@ use doppel_machine::shield::Reading;
 
 use super::{Thread, current, try_current};
 use crate::Result;
-use crate::core::subject::{CURRENT, Cred, Current, Subject};
+use crate::core::subject::{CURRENT, Cred, Current, Resource, Subject};
 use crate::objects::lookup::context::FsContext;
 use crate::objects::lookup::opener::{OPENER, Opener};
 use crate::objects::lookup::path::ROOT;
@@ -25,7 +25,7 @@ impl Subject for Thread {
         Self::cred(self)
     }
 
-    fn rlimit(&self, resource: usize) -> u64 {
+    fn rlimit(&self, resource: Resource) -> u64 {
         self.process.rlimit(resource)
     }
 

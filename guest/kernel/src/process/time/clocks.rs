@@ -3,9 +3,10 @@
 use crate::process::task::TASKS;
 use alloc::sync::Arc;
 
-use doppel_abi_linux::time::clock::*;
+use doppel_abi_linux::time::clock::{CLOCK_REALTIME_COARSE, CLOCK_TAI};
 use doppel_machine::{clock, pod_struct};
 
+use super::clock::Clock;
 use super::cpu;
 use crate::core::time::{Timeval, monotonic_ns, realtime_ns};
 use crate::process::task::{Process, Thread};
@@ -35,40 +36,42 @@ pub(crate) fn dynamic(me: &Arc<Thread>, id: i32) -> Result<Owner> {
     TASKS.process(pid).map(Owner::Process).map_err(|_| Errno::EINVAL)
 }
 
-/// Whether the clock counts CPU time.
-pub(crate) fn counts_cpu(id: i32) -> bool {
-    id < 0 || id == CLOCK_PROCESS_CPUTIME_ID || id == CLOCK_THREAD_CPUTIME_ID
-}
+impl Clock {
+    /// Whether the clock counts CPU time.
+    pub(crate) fn counts_cpu(self) -> bool {
+        matches!(self, Self::ProcessCpu | Self::ThreadCpu | Self::Dynamic(_))
+    }
 
-/// Nanoseconds of any clock.
-pub(crate) fn read(me: &Arc<Thread>, id: i32) -> Result<u64> {
-    Ok(match id {
-        CLOCK_REALTIME | CLOCK_REALTIME_ALARM => realtime_ns(),
-        CLOCK_REALTIME_COARSE | CLOCK_TAI => clock::host_clock_ns(id),
-        CLOCK_MONOTONIC
-        | CLOCK_MONOTONIC_RAW
-        | CLOCK_MONOTONIC_COARSE
-        | CLOCK_BOOTTIME
-        | CLOCK_BOOTTIME_ALARM => monotonic_ns(),
-        CLOCK_PROCESS_CPUTIME_ID => cpu::process_ns(&me.process),
-        CLOCK_THREAD_CPUTIME_ID => cpu::thread_ns(me),
-        id if id < 0 => match dynamic(me, id)? {
-            Owner::Process(p) => cpu::process_ns(&p),
-            Owner::Thread(t) => cpu::thread_ns(&t),
-        },
-        _ => return Err(Errno::EINVAL),
-    })
-}
+    /// Its nanoseconds.
+    pub(crate) fn read(self, me: &Arc<Thread>) -> Result<u64> {
+        Ok(match self {
+            Self::Realtime | Self::RealtimeAlarm => realtime_ns(),
+            Self::RealtimeCoarse => clock::host_clock_ns(CLOCK_REALTIME_COARSE),
+            Self::Tai => clock::host_clock_ns(CLOCK_TAI),
+            Self::Monotonic
+            | Self::MonotonicRaw
+            | Self::MonotonicCoarse
+            | Self::Boottime
+            | Self::BoottimeAlarm => monotonic_ns(),
+            Self::ProcessCpu => cpu::process_ns(&me.process),
+            Self::ThreadCpu => cpu::thread_ns(me),
+            Self::Dynamic(id) => match dynamic(me, id)? {
+                Owner::Process(p) => cpu::process_ns(&p),
+                Owner::Thread(t) => cpu::thread_ns(&t),
+            },
+        })
+    }
 
-/// The monotonic time at which a clock of real time shows `at`; EINVAL for clocks that cannot be waited on.
-pub fn to_monotonic(id: i32, at: u64) -> Result<u64> {
-    let now = match id {
-        CLOCK_MONOTONIC | CLOCK_BOOTTIME | CLOCK_BOOTTIME_ALARM => return Ok(at),
-        CLOCK_REALTIME | CLOCK_REALTIME_ALARM => realtime_ns(),
-        CLOCK_TAI => clock::host_clock_ns(CLOCK_TAI),
-        _ => return Err(Errno::EINVAL),
-    };
-    Ok(monotonic_ns().saturating_add(at.saturating_sub(now)))
+    /// The monotonic time at which a clock of real time shows `at`; EINVAL for clocks that cannot be waited on.
+    pub(crate) fn to_monotonic(self, at: u64) -> Result<u64> {
+        let now = match self {
+            Self::Monotonic | Self::Boottime | Self::BoottimeAlarm => return Ok(at),
+            Self::Realtime | Self::RealtimeAlarm => realtime_ns(),
+            Self::Tai => clock::host_clock_ns(CLOCK_TAI),
+            _ => return Err(Errno::EINVAL),
+        };
+        Ok(monotonic_ns().saturating_add(at.saturating_sub(now)))
+    }
 }
 
 pod_struct! {

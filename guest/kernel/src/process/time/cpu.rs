@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_machine::cpu;
 use doppel_machine::host;
+use doppel_machine::meter::Charge;
 
 use crate::core::time::monotonic_ns;
 use crate::process::task::Space;
@@ -104,13 +105,19 @@ impl ThreadUse {
 
     /// Charges the thread, which is the current one, up to `now`; from then on nobody is.
     fn charge(&self, now: u64, exact: bool) -> u64 {
+        self.charge_and(now, exact, 0)
+    }
+
+    /// As [`Self::charge`]; `next`: since when it runs then, 0 if it does not. One that runs on is never seen at rest: a
+    /// look at the process' CPU timers in that moment would be the last one.
+    fn charge_and(&self, now: u64, exact: bool, next: u64) -> u64 {
         let since = self.since.load(Ordering::Relaxed);
-        if since == 0 {
-            return 0;
+        let mut charge = Charge { cpu: 0, stolen: 0 };
+        if since != 0 {
+            charge = cpu::vcpu().meter.charge(now.saturating_sub(since), exact);
+            self.charged.store(self.charged.load(Ordering::Relaxed) + charge.cpu, Ordering::Release);
         }
-        let charge = cpu::vcpu().meter.charge(now.saturating_sub(since), exact);
-        self.charged.store(self.charged.load(Ordering::Relaxed) + charge.cpu, Ordering::Release);
-        self.since.store(0, Ordering::Release);
+        self.since.store(next, Ordering::Release);
         if charge.stolen != 0 {
             STOLEN.ns.fetch_add(charge.stolen, Ordering::Relaxed);
         }
@@ -134,8 +141,7 @@ pub(crate) fn runs(t: &Thread, now: u64) {
 /// Charges the current thread with what it has used up to now.
 pub(crate) fn settle(t: &Thread) {
     let now = monotonic_ns();
-    t.used.charge(now, true);
-    t.used.since.store(now, Ordering::Release);
+    t.used.charge_and(now, true, now);
 }
 
 /// Whether `t` is the current thread.
@@ -241,8 +247,7 @@ pub fn process_times(p: &Process) -> Times {
 /// its process has the rest.
 pub(crate) fn thread_stops(t: &Thread) {
     let now = monotonic_ns();
-    t.used.charge(now, false);
-    t.used.since.store(now, Ordering::Release);
+    t.used.charge_and(now, false, now);
 }
 
 /// The current thread, which [stops](thread_stops), goes off its process' list of threads. Under the list's lock, so that

@@ -3,11 +3,18 @@
 use crate::process::time::timers::{Base, Elapsed, IntervalTimer, ProcessTimers};
 use alloc::sync::{Arc, Weak};
 
-use doppel_abi_linux::time::itimer::{ITIMER_PROF, ITIMER_REAL, ITIMER_VIRTUAL};
-
+use crate::core::numbers::numbers;
 use crate::process::signal::{self, SigInfo, sig};
 use crate::process::task::Process;
-use crate::{Errno, Result};
+
+numbers! {
+    /// Which interval timer of a process (`setitimer(2)`): of real time, of time in the program, or of all its CPU time.
+    pub(crate) enum Itimer {
+        Real = 0,
+        Virtual = 1,
+        Prof = 2,
+    }
+}
 
 /// Sends the timer's signal to its process.
 struct Owner {
@@ -41,19 +48,18 @@ impl ProcessTimers {
     }
 
     /// The interval timer `which`, made at first use.
-    pub(crate) fn itimer(&self, p: &Arc<Process>, which: i32) -> Result<Arc<IntervalTimer>> {
-        let (i, signo, base) = match which {
-            ITIMER_REAL => (0, sig::SIGALRM, Base::Monotonic),
-            ITIMER_VIRTUAL => (1, sig::SIGVTALRM, Base::User(Arc::downgrade(p))),
-            ITIMER_PROF => (2, sig::SIGPROF, Base::Process(Arc::downgrade(p))),
-            _ => return Err(Errno::EINVAL),
+    pub(crate) fn itimer(&self, p: &Arc<Process>, which: Itimer) -> Arc<IntervalTimer> {
+        let (signo, base) = match which {
+            Itimer::Real => (sig::SIGALRM, Base::Monotonic),
+            Itimer::Virtual => (sig::SIGVTALRM, Base::User(Arc::downgrade(p))),
+            Itimer::Prof => (sig::SIGPROF, Base::Process(Arc::downgrade(p))),
         };
         let mut timers = self.interval.lock();
-        let (t, _) = timers[i].get_or_insert_with(|| {
+        let (t, _) = timers[which as usize].get_or_insert_with(|| {
             let owner = Arc::new(Owner { process: Arc::downgrade(p), signo });
             let weak: Weak<dyn Elapsed> = Arc::<Owner>::downgrade(&owner);
             (IntervalTimer::new(base, weak), owner)
         });
-        Ok(t.clone())
+        t.clone()
     }
 }

@@ -1,5 +1,6 @@
 //! Clocks as programs see them, CPU time, timers of processes.
 
+pub mod clock;
 pub mod clocks;
 pub mod cpu;
 pub mod interval;

@@ -3,12 +3,10 @@
 //! As on Linux, a periodic timer pauses from its signal's sending until that is taken ([`signal_taken`]);
 //! the periods that ended meanwhile are its overruns.
 
-use crate::process::time::timers::{Elapsed, PosixTimer, PosixTimers};
+use crate::process::time::timers::{Elapsed, PosixTimer, PosixTimers, SigevNotify};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-
-use doppel_abi_linux::time::sigev;
 
 use crate::process::signal::{self, SigInfo, code};
 use crate::process::task::Process;
@@ -16,7 +14,7 @@ use crate::{Errno, Result};
 
 impl Elapsed for PosixTimer {
     fn elapsed(&self, n: u64) -> bool {
-        if self.event.notify == sigev::SIGEV_NONE {
+        if self.event.notify == SigevNotify::None as i32 {
             return true;
         }
         let Some(p) = self.process.upgrade() else { return false };

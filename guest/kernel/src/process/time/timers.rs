@@ -8,8 +8,10 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
+use crate::core::numbers::numbers;
 use crate::core::time::TimerId;
 use crate::process::task::{Process, Thread};
+use crate::process::time::clock::Clock;
 
 /// What a timer counts.
 #[derive(Clone)]
@@ -50,6 +52,16 @@ pub struct IntervalTimer {
     pub(crate) state: SpinLock<State>,
 }
 
+numbers! {
+    /// How a program is told (`sigev_notify` of `sigevent(3type)`).
+    pub(crate) enum SigevNotify {
+        Signal = 0,
+        None = 1,
+        Thread = 2,
+        ThreadId = 4,
+    }
+}
+
 pod_struct! {
     /// `struct sigevent`.
     pub struct Sigevent {
@@ -71,7 +83,7 @@ pub(crate) struct PosixTimer {
     pub(crate) id: i32,
     /// Distinguishes it from a former timer with the same id.
     pub(crate) key: u64,
-    pub(crate) clock: i32,
+    pub(crate) clock: Clock,
     pub(crate) event: Sigevent,
     pub(crate) process: Weak<Process>,
     pub(crate) thread: Option<Weak<Thread>>,
@@ -89,7 +101,7 @@ pub(crate) struct PosixTimers {
 /// The CPU-time timers of a process, and when to look at them.
 pub struct CpuWatch {
     pub(crate) timers: SpinLock<Vec<Arc<IntervalTimer>>>,
-    /// Nobody will look until a thread of the process is switched in.
+    /// No thread ran at the last look: the next one that is switched in sees to another.
     pub(crate) dormant: AtomicBool,
     /// A look is due.
     pub(crate) armed: AtomicBool,

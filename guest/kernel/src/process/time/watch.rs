@@ -15,7 +15,7 @@ use super::cpu::process_ns;
 use crate::core::time::{Expire, monotonic_ns};
 use crate::kernel;
 use crate::process::signal::{self, SigInfo, sig};
-use crate::process::task::{Process, rlimit};
+use crate::process::task::{Process, Resource, Rlimit};
 
 /// Grain of CPU timers.
 const GRAIN_NS: u64 = 4_000_000;
@@ -76,7 +76,7 @@ impl CpuWatch {
 
     fn wake(&self, p: &Arc<Process>, wait: u64) {
         self.dormant.store(false, Ordering::SeqCst);
-        if p.rlimit(rlimit::CPU) == rlimit::INFINITY && self.timers.lock().is_empty() {
+        if p.rlimit(Resource::Cpu) == Rlimit::INFINITY && self.timers.lock().is_empty() {
             return;
         }
         if !self.armed.swap(true, Ordering::SeqCst) {
@@ -105,18 +105,19 @@ impl CpuWatch {
         if wait == u64::MAX {
             return;
         }
-        let running = || p.threads.lock().iter().any(|t| t.used.runs());
-        if !running() {
-            self.dormant.store(true, Ordering::SeqCst);
-            if !running() {
-                return;
-            }
+        let pause = if p.threads.lock().iter().any(|t| t.used.runs()) {
             self.dormant.store(false, Ordering::SeqCst);
-        }
-        if !self.armed.swap(true, Ordering::SeqCst) {
             // With several vCPUs the time can pass that much faster.
-            let real = (wait / u64::from(kernel().vcpu_limit)).max(GRAIN_NS / 4);
-            kernel().timekeeper.arm(monotonic_ns() + real, Arc::new(Look(Arc::downgrade(p))));
+            (wait / u64::from(kernel().vcpu_limit)).max(GRAIN_NS / 4)
+        } else if self.dormant.swap(true, Ordering::SeqCst) {
+            return;
+        } else {
+            // One look more: a thread that began to run just now may have found that it needs no other. It looks at
+            // `dormant` without a fence, which would cost each switch.
+            GRAIN_NS
+        };
+        if !self.armed.swap(true, Ordering::SeqCst) {
+            kernel().timekeeper.arm(monotonic_ns() + pause, Arc::new(Look(Arc::downgrade(p))));
         }
     }
 
@@ -124,8 +125,8 @@ impl CpuWatch {
     /// until the next event.
     fn check_limit(&self, p: &Arc<Process>) -> u64 {
         const SECOND: u64 = 1_000_000_000;
-        let limit = p.rlimits.lock()[rlimit::CPU];
-        if limit.cur == rlimit::INFINITY {
+        let limit = p.rlimits.lock()[Resource::Cpu];
+        if limit.cur == Rlimit::INFINITY {
             return u64::MAX;
         }
         let used = process_ns(p);

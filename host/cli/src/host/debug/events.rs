@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use doppel_abi_machine::events::{EventRecord, Level};
-use doppel_api::{DebugEvent, DebugEventOptions, DebugLevel, SetDebugEvents};
+use doppel_api::{DebugEvent, DebugEventOptions, SetDebugEvents};
 use doppel_domain::{Error, Piped};
 
 use super::of_supervisor;
@@ -62,7 +62,7 @@ pub fn run(args: &EventsArgs) -> Outcome {
 }
 
 fn set(domain: &str, level: Level) -> Result<(), Box<dyn std::error::Error>> {
-    let to = SetDebugEvents { level: api_level(level) };
+    let to = SetDebugEvents { level: level.into() };
     if of_supervisor(domain, |client| client.set_debug_events(domain, &to))?.is_none() {
         Piped::builtin(domain, &["event-level".into(), level.word().into()])?.output(NOTHING)?;
     }
@@ -89,7 +89,7 @@ fn own(args: &EventsArgs) -> Result<usize, Box<dyn std::error::Error>> {
             number: r.number,
             at: time::format(r.time_ns as f64 / 1e9),
             count: r.count,
-            level: api_level(r.level),
+            level: r.level.into(),
             pid: r.pid,
             tid: r.tid,
             cpu: r.cpu,
@@ -128,14 +128,4 @@ fn print(args: &EventsArgs, e: &DebugEvent) -> Result<(), Box<dyn std::error::Er
         shown(&e.message)
     )?;
     Ok(())
-}
-
-fn api_level(level: Level) -> DebugLevel {
-    match level {
-        Level::Off => DebugLevel::Off,
-        Level::Error => DebugLevel::Error,
-        Level::Warning => DebugLevel::Warning,
-        Level::Info => DebugLevel::Info,
-        Level::Debug => DebugLevel::Debug,
-    }
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::Promise;
-use super::places::Computes;
+use super::placement::Computes;
 use super::shares::{Claim, shares};
 use crate::limits::cgroup::WEIGHT;
 

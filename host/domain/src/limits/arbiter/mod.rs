@@ -6,7 +6,7 @@
 //! CPU is idle, what each domain gets and would use, and keeps accounts of it (`ledger`):
 //! - If some are owed time and others got more than their share, these are held to it by quotas, token buckets refilled
 //!   every [`PERIOD`], and pay back. If their shares are whole CPUs, they then get these for themselves (`cpuset`).
-//! - If all compute, each with one task, they are placed so that each CPU has the same weights (`places`), and weigh more there
+//! - If all compute, each with one task, they are placed so that each CPU has the same weights (`placement`), and weigh more there
 //!   until what they are owed is paid.
 //! - If the host's own tasks get no CPU (`wake_latency`), domains are held to less, until they do.
 //!
@@ -18,7 +18,7 @@ mod cpus;
 mod cpuset;
 mod ledger;
 mod pacing;
-mod places;
+mod placement;
 mod shares;
 mod short_file;
 mod steal_time;
@@ -34,7 +34,7 @@ use cpus::Cpus;
 use cpuset::Cpuset;
 use ledger::{CpuSample, HostSample, Ledger, MOST_SPARED};
 use pacing::{Pacing, spent};
-use places::Places;
+use placement::Placements;
 use steal_time::StealTime;
 use waiting::Waiting;
 use wake_latency::WakeLatency;
@@ -165,7 +165,7 @@ pub(crate) fn let_run(tasks: &[u32]) {
     let cpus = Cpus::all();
     let all = cpus.count();
     if all > 1 {
-        // One CPU (`places`), or the first or last ones (`cpuset`).
+        // One CPU (`placement`), or the first or last ones (`cpuset`).
         let ours = |now: &rustix::thread::CpuSet| {
             (0..all)
                 .any(|n| *now == cpus.set(n, n + 1) || *now == cpus.set(0, n + 1) || *now == cpus.set(n, all))
@@ -194,7 +194,7 @@ struct Arbiter {
     records: HashMap<u64, Record>,
     ledger: Ledger,
     cpuset: Cpuset,
-    places: Places,
+    places: Placements,
     cpus: Cpus,
     /// CPUs that this process may use at once, read when CPUs were idle last.
     parallel: f64,
@@ -224,7 +224,7 @@ impl Arbiter {
             records: HashMap::new(),
             ledger: Ledger::default(),
             cpuset: Cpuset::default(),
-            places: Places::default(),
+            places: Placements::default(),
             cpus: Cpus::all(),
             parallel: parallel(),
             swept: None,
@@ -322,7 +322,7 @@ impl Arbiter {
             s.limit(None);
         }
         self.cpuset(&seen, now);
-        self.place(&seen, now, Places::clear);
+        self.place(&seen, now, Placements::clear);
         if let Some(since) = self.held_since.take() {
             // If quotas leave CPUs idle soon, again and again, they do harm.
             let lasted = now - since > LONGEST_REST;
@@ -390,7 +390,7 @@ impl Arbiter {
     }
 
     /// Those that compute run where they are placed, and weigh as much as there, or run everywhere.
-    fn place(&mut self, seen: &[Seen], now: Instant, change: impl FnOnce(&mut Places) -> bool) {
+    fn place(&mut self, seen: &[Seen], now: Instant, change: impl FnOnce(&mut Placements) -> bool) {
         let old = self.places.clone();
         let changed = change(&mut self.places);
         if !changed && (self.places.are_none() || !self.sweeps(false, now)) {

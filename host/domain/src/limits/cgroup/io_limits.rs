@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use doppel_spec::IoDevice;
@@ -29,17 +28,9 @@ impl IoLimit<'_> {
 
     /// The device's number, as control groups want it.
     fn number(&self) -> io::Result<String> {
-        if let Some((major, minor)) = self.0.device.split_once(':')
-            && let (Ok(major), Ok(minor)) = (major.parse::<u32>(), minor.parse::<u32>())
-        {
-            return Ok(format!("{major}:{minor}"));
-        }
-        let meta = fs::metadata(&self.0.device).map_err(|e| self.wrong(&e.to_string()))?;
-        if !meta.file_type().is_block_device() {
-            return Err(self.wrong("not a block device"));
-        }
-        let device = meta.rdev();
-        Ok(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
+        let (major, minor) =
+            doppel_sys::device::number(&self.0.device).map_err(|e| self.wrong(&e.to_string()))?;
+        Ok(format!("{major}:{minor}"))
     }
 
     fn wrong(&self, why: &str) -> io::Error {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use doppel_spec::Resources;
 
 use super::{Asked, Done, EAGAIN, Event, Fleet, REST, ring};
-use crate::freeze::frozen::CloneConfig;
 use crate::lock::lock;
 use crate::run::key::Key;
 use crate::run::state::Core;
@@ -18,9 +17,9 @@ impl Fleet {
     ///
     /// # Errors
     /// If the arguments are too long.
-    pub fn go(&mut self, key: Key, wanted: &CloneConfig) -> Result<(), Error> {
+    pub fn go(&mut self, key: Key, wanted: &DomainConfig) -> Result<(), Error> {
         match self.live.get_mut(&key.0) {
-            Some(live) => live.domain.release(wanted),
+            Some(live) => live.domain.go(wanted),
             None => Err(Error::Ended("the clone has ended before it was let go".into())),
         }
     }
@@ -48,10 +47,26 @@ impl Fleet {
     /// # Errors
     /// What the host says.
     pub fn kill(&mut self, key: Key) -> Result<(), Error> {
+        self.kill_within(key, Duration::ZERO)
+    }
+
+    /// The same, of one that has a layer to write when it has done so, or after this long.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn kill_within(&mut self, key: Key, grace: Duration) -> Result<(), Error> {
         if let Some(starting) = self.starting.get_mut(&key.0) {
             starting.1 = true;
         }
-        self.live.get(&key.0).map_or(Ok(()), |live| live.domain.kill())
+        let Some(live) = self.live.get(&key.0) else { return Ok(()) };
+        if grace.is_zero() || !live.domain.core.writes_at_its_end() {
+            return live.domain.kill();
+        }
+        self.work(key, move |core| {
+            core.shut_down(grace);
+            Done::Killed
+        });
+        Ok(())
     }
 
     /// Writes its memory to the frozen image `to`, in the background, and ends it if `stop`; [`Event::Frozen`] follows.

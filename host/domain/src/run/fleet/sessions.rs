@@ -3,8 +3,7 @@
 use super::{Fleet, SessionKey};
 use crate::run::key::Key;
 use crate::session::Session;
-use crate::session::config::ExecConfig;
-use crate::{Error, Output};
+use crate::{Error, ExecConfig, Output};
 
 impl Fleet {
     /// Starts a program in a domain; [`super::Event::Session`] tells what becomes of it. Its output does not go to

@@ -100,6 +100,8 @@ impl Fleet {
                 events.push(Event::Limited { key, result });
             }
             Done::Other(event) => events.push(event),
+            // Its end is seen where all ends are.
+            Done::Killed => {}
             Done::Settled(key, result) => {
                 // One that does not stop goes on; one that cannot go on is of no use.
                 if result.is_err()

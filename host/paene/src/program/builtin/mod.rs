@@ -26,7 +26,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Runs the command; its exit code.
 pub(crate) fn run(request: &Request) -> u8 {
-    let mut args = request.argv.iter().map(|a| a.as_bytes());
+    let mut args = request.program.argv.iter().map(|a| a.as_bytes());
     let name = args.next().unwrap_or_default();
     let args: Vec<&[u8]> = args.collect();
     let Err(failure) = execute(name, &args) else { return 0 };

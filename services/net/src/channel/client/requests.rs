@@ -88,26 +88,12 @@ impl Client {
     /// Gives a datagram socket a peer, or takes it away.
     pub(super) fn set_peer(&mut self, socket: u32, to: &End, scratch: &mut [u8]) -> Result<(), Errno> {
         let to = (to.port != 0).then(|| address::socket_addr(to));
-        let Self { channel, settings, policy, account, directory, wishes, sockets, share, .. } = self;
+        let (sockets, around) = self.sockets_in_turn(scratch);
         // Its time is that of the request.
-        let (may_burden, mut burdened) = (true, Duration::ZERO);
-        let burdened = &mut burdened;
+        let mut burdened = Duration::ZERO;
+        let around = &mut TurnContext { may_burden: true, burdened: &mut burdened, ..around };
         match sockets.get_mut(&socket) {
-            Some(Entity::Datagrams(d)) if !d.is_echo() => d.set_peer(
-                to,
-                &mut TurnContext {
-                    channel,
-                    settings,
-                    policy,
-                    account,
-                    directory,
-                    wishes,
-                    share,
-                    may_burden,
-                    burdened,
-                    scratch,
-                },
-            ),
+            Some(Entity::Datagrams(d)) if !d.is_echo() => d.set_peer(to, around),
             _ => Err(Errno::BADF),
         }
     }
@@ -160,7 +146,7 @@ impl Client {
     }
 
     pub(super) fn connect(&mut self, number: u32, ticket: Ticket, from_port: u16, to: SocketAddr) {
-        let way = self.settings.way(to);
+        let way = self.settings.route(to);
         let host = match self.policy.send(way, to, Protocol::Tcp, true).map(|()| way) {
             Ok(Route::Host(host) | Route::Names(Some(host))) => host,
             Ok(Route::Names(None)) => return self.done(ticket, Err(Errno::CONNREFUSED)),

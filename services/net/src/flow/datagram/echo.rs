@@ -26,8 +26,8 @@ impl Datagrams {
     }
 
     /// Where it gets with this address.
-    pub(super) fn way(&self, to: SocketAddr, settings: &Settings) -> Route {
-        if self.is_echo() && echo::is_router(to.ip()) { Route::Domain } else { settings.way(to) }
+    pub(super) fn route(&self, to: SocketAddr, settings: &Settings) -> Route {
+        if self.is_echo() && echo::is_router(to.ip()) { Route::Domain } else { settings.route(to) }
     }
 
     /// Asks for an echo with the message in `scratch`.

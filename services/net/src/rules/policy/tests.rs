@@ -34,7 +34,7 @@ fn outbound(texts: &[&str]) -> Policy {
 fn sends(policy: &mut Policy, to: &str, protocol: Protocol) -> bool {
     let to: SocketAddr = to.parse().unwrap();
     let to = SocketAddr::new(to.ip().to_canonical(), to.port());
-    let way = settings().way(to);
+    let way = settings().route(to);
     policy.send(way, to, protocol, true).is_ok()
 }
 
@@ -184,7 +184,7 @@ fn a_rate_is_of_new_flows() {
     let limited = Rule { rate: Some(5), ..rule("allow 192.0.2.0/24") };
     let mut p = Policy::new(Rules { outbound: vec![limited], ..Rules::default() }, None, Arc::default());
     let to: SocketAddr = "192.0.2.1:80".parse().unwrap();
-    let way = settings().way(to);
+    let way = settings().route(to);
     // However slow this machine is, a thousand take less than 199 seconds.
     let went = (0..1000).filter(|_| p.send(way, to, Protocol::Tcp, true).is_ok()).count();
     assert!((5..1000).contains(&went), "{went}");

@@ -20,15 +20,25 @@ use crate::core::subject::{Cred, subject};
 use crate::{Errno, Result};
 
 pub(crate) const IPC_PRIVATE: i32 = 0;
-const IPC_CREAT: u32 = 0o1000;
-const IPC_EXCL: u32 = 0o2000;
-pub(crate) const IPC_NOWAIT: u32 = 0o4000;
-pub(crate) const IPC_RMID: i32 = 0;
-pub(crate) const IPC_SET: i32 = 1;
-pub(crate) const IPC_STAT: i32 = 2;
-pub(crate) const IPC_INFO: i32 = 3;
-/// Bit that glibc sets in commands: the only layout there is on x86-64.
-pub(crate) const IPC_64: i32 = 0x100;
+
+bitflags::bitflags! {
+    /// Flags of the `*get` calls, with the permissions of what they make.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct GetFlags: u32 {
+        const MODE = 0o777;
+        const CREAT = 0o1000;
+        const EXCL = 0o2000;
+        /// `shmget`: in huge pages.
+        const HUGETLB = 0o4000;
+    }
+}
+
+impl GetFlags {
+    /// Permissions that are asked for.
+    fn mode(self) -> u32 {
+        self.intersection(Self::MODE).bits()
+    }
+}
 
 const CAP_IPC_OWNER: u32 = 15;
 const CAP_SYS_ADMIN: u32 = 21;
@@ -142,7 +152,7 @@ impl<T: Entry> Registry<T> {
     pub(crate) fn get(
         &self,
         key: i32,
-        flags: u32,
+        flags: GetFlags,
         max: usize,
         fits: impl FnOnce(&T) -> Result<()>,
         make: impl FnOnce(Perm) -> Result<T>,
@@ -151,15 +161,16 @@ impl<T: Entry> Registry<T> {
         if key != IPC_PRIVATE {
             let found = r.map.values().find(|o| o.perm().lock().key == key);
             if let Some(o) = found {
-                if flags & (IPC_CREAT | IPC_EXCL) == IPC_CREAT | IPC_EXCL {
+                if flags.contains(GetFlags::CREAT | GetFlags::EXCL) {
                     return Err(Errno::EEXIST);
                 }
                 let p = *o.perm().lock();
                 fits(o)?;
-                p.check((flags >> 6 | flags >> 3 | flags) & 7)?;
+                let mode = flags.mode();
+                p.check((mode >> 6 | mode >> 3 | mode) & 7)?;
                 return Ok(p.id);
             }
-            if flags & IPC_CREAT == 0 {
+            if !flags.contains(GetFlags::CREAT) {
                 return Err(Errno::ENOENT);
             }
         }
@@ -170,7 +181,7 @@ impl<T: Entry> Registry<T> {
         let id = ((r.seq << INDEX_BITS | index) & i32::MAX.unsigned_abs()).cast_signed();
         let c = subject().cred();
         let (uid, gid) = (c.euid, c.egid);
-        let perm = Perm { key, id, uid, gid, cuid: uid, cgid: gid, mode: flags & 0o777 };
+        let perm = Perm { key, id, uid, gid, cuid: uid, cgid: gid, mode: flags.mode() };
         let object = make(perm)?;
         r.seq = (r.seq + 1) & 0xffff;
         r.map.insert(index, Arc::new(object));

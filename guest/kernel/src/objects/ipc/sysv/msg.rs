@@ -9,8 +9,17 @@ use doppel_machine::sync::SpinLock;
 
 use super::{Entry, Perm, Registry, UserPerm};
 use crate::core::sched::WaitQueue;
-pub(crate) const MSG_EXCEPT: u32 = 0o20000;
-pub(crate) const MSG_COPY: u32 = 0o40000;
+
+bitflags::bitflags! {
+    /// Flags of msgsnd and msgrcv; others are overlooked.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct MessageFlags: u32 {
+        const NOWAIT = 0o4000;
+        const NOERROR = 0o10000;
+        const EXCEPT = 0o20000;
+        const COPY = 0o40000;
+    }
+}
 
 pub(crate) struct Message {
     pub(crate) kind: i64,
@@ -52,14 +61,14 @@ pub(crate) static QUEUES: Part<Queues> = Part::new();
 
 impl State {
     /// The place of the message that a receiver asks for.
-    pub(crate) fn find(&self, kind: i64, flags: u32) -> Option<usize> {
+    pub(crate) fn find(&self, kind: i64, flags: MessageFlags) -> Option<usize> {
         let m = &self.messages;
-        if flags & MSG_COPY != 0 {
+        if flags.contains(MessageFlags::COPY) {
             return usize::try_from(kind).ok().filter(|i| *i < m.len());
         }
         match kind {
             0 => (!m.is_empty()).then_some(0),
-            k if k > 0 && flags & MSG_EXCEPT != 0 => m.iter().position(|x| x.kind != k),
+            k if k > 0 && flags.contains(MessageFlags::EXCEPT) => m.iter().position(|x| x.kind != k),
             k if k > 0 => m.iter().position(|x| x.kind == k),
             // The lowest type up to the amount, the first of it.
             k => {

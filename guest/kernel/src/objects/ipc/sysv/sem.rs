@@ -7,13 +7,11 @@ use alloc::collections::BTreeMap;
 
 use doppel_machine::sync::SpinLock;
 
-use super::sem_state::{Done, SEMVMX, SemBuf, State};
+use super::sem_state::{Done, SEMVMX, SemBuf, SemFlags, State};
 use super::{Entry, Perm, Registry};
 use crate::core::part::Part;
 use crate::core::sched::WaitQueue;
 use crate::{Errno, Result};
-
-const SEM_UNDO: u16 = 0x1000;
 
 /// A set of semaphores.
 pub struct Set {
@@ -66,7 +64,7 @@ impl Set {
             (t, !done.is_empty())
         };
         if woken {
-            self.changed.wake_all(0);
+            self.changed.notify_all();
         }
         t
     }
@@ -95,13 +93,13 @@ impl Set {
 
 /// Remembers what SEM_UNDO operations have to be taken back.
 fn note_undo(id: i32, ops: &[SemBuf], pid: i32) {
-    if ops.iter().all(|o| o.flags & SEM_UNDO == 0) {
+    if ops.iter().all(|o| !o.flags().contains(SemFlags::UNDO)) {
         return;
     }
     let table = UNDOS.get();
     let mut t = table.0.lock();
     let mine = t.entry(pid).or_default();
-    for o in ops.iter().filter(|o| o.flags & SEM_UNDO != 0) {
+    for o in ops.iter().filter(|o| o.flags().contains(SemFlags::UNDO)) {
         *mine.entry((id, o.num)).or_default() -= i32::from(o.op);
     }
 }

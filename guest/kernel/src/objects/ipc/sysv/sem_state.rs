@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use doppel_machine::pod_struct;
 
-use super::{IPC_NOWAIT, seconds};
+use super::seconds;
 use crate::{Errno, Result};
 
 /// The greatest value.
@@ -53,8 +53,26 @@ pod_struct! {
         pub num: u16,
         /// Amount; 0 waits for zero.
         pub op: i16,
-        /// IPC_NOWAIT, SEM_UNDO.
+        /// See [`SemFlags`].
         pub flags: u16,
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of an operation on a semaphore.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct SemFlags: u16 {
+        /// Fail rather than wait.
+        const NOWAIT = 0o4000;
+        /// Take it back when the process ends.
+        const UNDO = 0x1000;
+    }
+}
+
+impl SemBuf {
+    /// Its flags; others are overlooked.
+    pub fn flags(&self) -> SemFlags {
+        SemFlags::from_bits_truncate(self.flags)
     }
 }
 
@@ -86,7 +104,7 @@ impl State {
         };
         for o in ops {
             let num = usize::from(o.num);
-            let nowait = u32::from(o.flags) & IPC_NOWAIT != 0;
+            let nowait = o.flags().contains(SemFlags::NOWAIT);
             let old = self.sems[num].value;
             let new = old + i32::from(o.op);
             if (o.op == 0 && old != 0) || new < 0 {

@@ -20,13 +20,12 @@ use super::{
     End, Ports, address_on, binding, check_bind, claim, groups, ipopts, is_local, is_multicast, route,
     share_anew, source_for,
 };
-use crate::core::sched::PollTable;
+use crate::core::sched::{PollEvents, PollTable};
 use crate::objects::net::common::Common;
 use crate::objects::net::consts as c;
-use crate::objects::net::consts::{RCV_SHUTDOWN, SEND_SHUTDOWN};
+use crate::objects::net::consts::{MsgFlags, Shutdown};
 use crate::objects::net::outside::Grams;
 use crate::objects::net::socket::{Marks, Received, SendMsg, SocketOps};
-use crate::objects::vfs::file::poll;
 use crate::objects::vfs::{Input, Output};
 use crate::{Errno, Result};
 
@@ -49,7 +48,7 @@ pub(crate) struct Inner {
     pub(crate) remote: Option<End>,
     pub(crate) port: Option<u16>,
     explicit: bool,
-    pub(crate) shut: u8,
+    pub(crate) shut: Shutdown,
     pub(crate) queue: VecDeque<Datagram>,
     /// Bytes queued, with overhead.
     pub(crate) used: usize,
@@ -96,7 +95,7 @@ impl Udp {
                 remote: None,
                 port: None,
                 explicit: false,
-                shut: 0,
+                shut: Shutdown::empty(),
                 queue: VecDeque::new(),
                 used: 0,
                 ip: IpOptions::default(),
@@ -318,40 +317,40 @@ impl SocketOps for Udp {
         udpio::send(self, input, &msg)
     }
 
-    fn recv(&self, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+    fn recv(&self, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
         udpio::recv(self, out, flags)
     }
 
-    fn shutdown(&self, how: u8) -> Result<()> {
+    fn shutdown(&self, how: Shutdown) -> Result<()> {
         let mut i = self.inner.lock();
         i.shut |= how;
         let connected = i.remote.is_some();
         drop(i);
-        self.common.wake_all(poll::POLLIN | poll::POLLOUT | poll::POLLRDHUP | poll::POLLHUP);
+        self.common.wake_all(PollEvents::IN | PollEvents::OUT | PollEvents::RDHUP | PollEvents::HUP);
         if connected { Ok(()) } else { Err(Errno::ENOTCONN) }
     }
 
-    fn poll(&self, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, table: Option<&mut PollTable>) -> PollEvents {
         self.common.register(table);
         let mut i = self.inner.lock();
         if i.queue.is_empty() {
             self.pull(&mut i);
         }
-        let mut ev = 0;
+        let mut ev = PollEvents::empty();
         if Self::far_writable(&i) {
-            ev |= poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND;
+            ev |= PollEvents::WRITABLE | PollEvents::WRBAND;
         }
-        if i.shut & RCV_SHUTDOWN != 0 {
-            ev |= poll::POLLRDHUP | poll::POLLIN | poll::POLLRDNORM;
+        if i.shut.contains(Shutdown::RECEIVE) {
+            ev |= PollEvents::RDHUP | PollEvents::READABLE;
         }
-        if i.shut == RCV_SHUTDOWN | SEND_SHUTDOWN {
-            ev |= poll::POLLHUP;
+        if i.shut == Shutdown::all() {
+            ev |= PollEvents::HUP;
         }
         if !i.queue.is_empty() {
-            ev |= poll::POLLIN | poll::POLLRDNORM;
+            ev |= PollEvents::READABLE;
         }
         if self.common.has_error() {
-            ev |= poll::POLLERR;
+            ev |= PollEvents::ERR;
         }
         ev
     }
@@ -376,7 +375,7 @@ impl SocketOps for Udp {
                 self.corked.store(i.udp.cork || i.begun.is_some(), Ordering::Relaxed);
                 uncorked
             };
-            return if uncorked { udpio::finish(self, 0) } else { Ok(()) };
+            return if uncorked { udpio::finish(self, MsgFlags::empty()) } else { Ok(()) };
         }
         {
             let mut i = self.inner.lock();
@@ -410,10 +409,10 @@ impl SocketOps for Udp {
         self.unbind();
         let queue = {
             let mut i = self.inner.lock();
-            i.shut = RCV_SHUTDOWN | SEND_SHUTDOWN;
+            i.shut = Shutdown::all();
             (core::mem::take(&mut i.queue), i.begun.take())
         };
         drop(queue);
-        self.common.wake_all(poll::POLLIN | poll::POLLOUT);
+        self.common.wake_all(PollEvents::IN | PollEvents::OUT);
     }
 }

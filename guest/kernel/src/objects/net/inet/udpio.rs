@@ -4,6 +4,7 @@
 //! on a network. What is for a group goes to all who want it. A sender that is connected, or asked for it (IP_RECVERR),
 //! is told that nobody listens.
 
+use crate::core::sched::PollEvents;
 use crate::objects::net::inet::PORTS;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -20,10 +21,9 @@ use super::{End, is_local, is_multicast, source_for, spread};
 use crate::core::time;
 use crate::objects::net::common::{MSG_OVERHEAD, wait};
 use crate::objects::net::consts as c;
-use crate::objects::net::consts::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, RCV_SHUTDOWN, SEND_SHUTDOWN};
+use crate::objects::net::consts::{MsgFlags, Shutdown};
 use crate::objects::net::errqueue::{Problem, origin};
 use crate::objects::net::socket::{Marks, Received, SendMsg};
-use crate::objects::vfs::file::poll;
 use crate::objects::vfs::{Input, Output};
 use crate::{Errno, Result};
 
@@ -36,13 +36,13 @@ const MOST_SEGMENTS: usize = 64;
 
 /// A datagram in the making: where it goes, and what it has so far.
 pub(super) struct Begun {
-    way: Way,
+    delivery: Delivery,
     data: Vec<u8>,
 }
 
 /// Where a datagram goes, and how.
 #[derive(Clone)]
-struct Way {
+struct Delivery {
     to: End,
     /// Not named by this send.
     connected: bool,
@@ -61,13 +61,13 @@ impl Udp {
     }
 
     /// Where this send goes, if it may.
-    fn way_of(&self, msg: &SendMsg) -> Result<Way> {
+    fn delivery_of(&self, msg: &SendMsg) -> Result<Delivery> {
         let (to, connected) = self.destination(msg.addr.as_ref())?;
         if let Some(e) = self.common.take_error() {
             return Err(e);
         }
         let SendMsg { marks, source, index, segment, .. } = *msg;
-        Ok(Way { to, connected, marks, source, index, segment })
+        Ok(Delivery { to, connected, marks, source, index, segment })
     }
 
     /// Queues a datagram, or loses it.
@@ -79,18 +79,18 @@ impl Udp {
             let mut i = self.inner.lock();
             let cost = d.data.len() + MSG_OVERHEAD;
             let room = self.common.rcvbuf.load(Ordering::Relaxed);
-            if i.shut & RCV_SHUTDOWN != 0 || i.used + cost > room {
+            if i.shut.contains(Shutdown::RECEIVE) || i.used + cost > room {
                 return;
             }
             i.used += cost;
             i.queue.push_back(d);
         }
-        self.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+        self.common.wake_read(PollEvents::READABLE);
     }
 
     /// Nobody is there for what was sent: as ICMP would tell it.
-    fn unreachable(&self, way: &Way, data: &[u8]) {
-        let v6 = unmapped(&way.to.ip).is_none();
+    fn unreachable(&self, delivery: &Delivery, data: &[u8]) {
+        let v6 = unmapped(&delivery.to.ip).is_none();
         let kept = self.inner.lock().ip.keeps_errors(if v6 { AF_INET6 } else { AF_INET });
         if kept {
             // Type, code and how much of a packet comes back.
@@ -103,12 +103,12 @@ impl Udp {
                 code,
                 info: 0,
                 data: 0,
-                offender: Some(End { port: 0, ..way.to }.show(self.family())),
-                to: Some(way.to.show(self.family())),
+                offender: Some(End { port: 0, ..delivery.to }.show(self.family())),
+                to: Some(delivery.to.show(self.family())),
                 payload: Arc::new(data[..data.len().min(most)].to_vec()),
             });
         }
-        if kept || way.connected {
+        if kept || delivery.connected {
             self.common.set_error(Errno::ECONNREFUSED);
         }
     }
@@ -120,13 +120,13 @@ pub(super) fn send(s: &Udp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usiz
     if len > s.longest() {
         return Err(Errno::EMSGSIZE);
     }
-    if msg.flags & c::MSG_OOB != 0 {
+    if msg.flags.contains(MsgFlags::OOB) {
         return Err(Errno::EOPNOTSUPP);
     }
-    if !s.is_echo() && (msg.flags & c::MSG_MORE != 0 || s.corked.load(Ordering::Relaxed)) {
+    if !s.is_echo() && (msg.flags.contains(MsgFlags::MORE) || s.corked.load(Ordering::Relaxed)) {
         return add(s, input, msg);
     }
-    let way = s.way_of(msg)?;
+    let delivery = s.delivery_of(msg)?;
     let mut data = Vec::with_capacity(len);
     if len > 0 && input.append(&mut data, len)? < len {
         return Err(Errno::EFAULT);
@@ -134,14 +134,14 @@ pub(super) fn send(s: &Udp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usiz
     if s.is_echo() {
         let marks = {
             let i = s.inner.lock();
-            if i.shut & SEND_SHUTDOWN != 0 {
+            if i.shut.contains(Shutdown::SEND) {
                 return Err(Errno::EPIPE);
             }
-            i.ip.marks(unmapped(&way.to.ip).is_none(), false, way.marks)
+            i.ip.marks(unmapped(&delivery.to.ip).is_none(), false, delivery.marks)
         };
-        s.ask(way.to, data, marks, msg.flags & MSG_DONTWAIT != 0)?;
+        s.ask(delivery.to, data, marks, msg.flags.contains(MsgFlags::DONTWAIT))?;
     } else {
-        dispatch(s, &way, data, msg.flags)?;
+        dispatch(s, &delivery, data, msg.flags)?;
     }
     s.common.copied(msg.flags);
     Ok(len)
@@ -152,7 +152,7 @@ fn add(s: &Udp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
     let waiting = s.inner.lock().begun.take();
     let mut begun = match waiting {
         Some(b) => b,
-        None => Box::new(Begun { way: s.way_of(msg)?, data: Vec::new() }),
+        None => Box::new(Begun { delivery: s.delivery_of(msg)?, data: Vec::new() }),
     };
     let len = input.remaining();
     if begun.data.len() + len > s.longest() {
@@ -164,7 +164,7 @@ fn add(s: &Udp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
     }
     let whole = {
         let mut i = s.inner.lock();
-        let more = i.udp.cork || msg.flags & c::MSG_MORE != 0;
+        let more = i.udp.cork || msg.flags.contains(MsgFlags::MORE);
         i.begun = Some(begun);
         s.corked.store(more, Ordering::Relaxed);
         !more
@@ -176,24 +176,24 @@ fn add(s: &Udp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
 }
 
 /// Sends what has been put together.
-pub(super) fn finish(s: &Udp, flags: u32) -> Result<()> {
+pub(super) fn finish(s: &Udp, flags: MsgFlags) -> Result<()> {
     let begun = {
         let mut i = s.inner.lock();
         s.corked.store(i.udp.cork, Ordering::Relaxed);
         i.begun.take()
     };
     let Some(begun) = begun else { return Ok(()) };
-    let Begun { way, data } = *begun;
-    dispatch(s, &way, data, flags)
+    let Begun { delivery, data } = *begun;
+    dispatch(s, &delivery, data, flags)
 }
 
 /// Sends a whole datagram, cut into segments if that was asked for.
-fn dispatch(s: &Udp, way: &Way, data: Vec<u8>, flags: u32) -> Result<()> {
-    let to = way.to;
+fn dispatch(s: &Udp, delivery: &Delivery, data: Vec<u8>, flags: MsgFlags) -> Result<()> {
+    let to = delivery.to;
     let group = is_multicast(&to.ip);
     let (mut from, marks, segment) = {
         let mut i = s.inner.lock();
-        if i.shut & SEND_SHUTDOWN != 0 {
+        if i.shut.contains(Shutdown::SEND) {
             return Err(Errno::EPIPE);
         }
         if i.port.is_none() {
@@ -201,10 +201,10 @@ fn dispatch(s: &Udp, way: &Way, data: Vec<u8>, flags: u32) -> Result<()> {
             s.autobind()?;
             i = s.inner.lock();
         }
-        let segment = if way.segment != 0 { way.segment } else { i.udp.segment };
-        (i.local, i.ip.marks(unmapped(&to.ip).is_none(), group, way.marks), usize::from(segment))
+        let segment = if delivery.segment != 0 { delivery.segment } else { i.udp.segment };
+        (i.local, i.ip.marks(unmapped(&to.ip).is_none(), group, delivery.marks), usize::from(segment))
     };
-    if let Some(ip) = way.source {
+    if let Some(ip) = delivery.source {
         if !is_local(&ip) {
             return Err(Errno::EINVAL);
         }
@@ -216,7 +216,7 @@ fn dispatch(s: &Udp, way: &Way, data: Vec<u8>, flags: u32) -> Result<()> {
     }
     let segment = if cut { segment } else { 0 };
     if group {
-        let (index, source) = s.source_to_group(&to.ip, way.index)?;
+        let (index, source) = s.source_to_group(&to.ip, delivery.index)?;
         if from.is_any() {
             from.ip = source;
         }
@@ -234,7 +234,7 @@ fn dispatch(s: &Udp, way: &Way, data: Vec<u8>, flags: u32) -> Result<()> {
     }
     if !is_local(&to.ip) {
         return parts(&data, segment)
-            .try_for_each(|part| s.send_far(to, part, marks, flags & MSG_DONTWAIT != 0));
+            .try_for_each(|part| s.send_far(to, part, marks, flags.contains(MsgFlags::DONTWAIT)));
     }
     if from.is_any() {
         from.ip = source_for(&to.ip);
@@ -249,7 +249,7 @@ fn dispatch(s: &Udp, way: &Way, data: Vec<u8>, flags: u32) -> Result<()> {
         }
         Some(t) if !s.is_lite() || t.covers(s, data.len()) => t.deliver(datagram(data, segment as u16)),
         Some(_) => {}
-        None => s.unreachable(way, &data),
+        None => s.unreachable(delivery, &data),
     }
     Ok(())
 }
@@ -335,17 +335,17 @@ const ALL_HOSTS: Ip = doppel_algo::net::ports::mapped([224, 0, 0, 1]);
 const ALL_NODES: [u8; 14] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 /// `recv(2)`
-pub(super) fn recv(s: &Udp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
-    if flags & c::MSG_ERRQUEUE != 0 {
+pub(super) fn recv(s: &Udp, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
+    if flags.contains(MsgFlags::ERRQUEUE) {
         return s.common.receive_error(out, flags);
     }
-    if flags & c::MSG_OOB != 0 {
+    if flags.contains(MsgFlags::OOB) {
         return Err(Errno::EOPNOTSUPP);
     }
-    let peek = flags & MSG_PEEK != 0;
+    let peek = flags.contains(MsgFlags::PEEK);
     let peek_off = s.common.peek_off.load(Ordering::Relaxed);
     let mut plain = true;
-    let got = wait(&s.common.rq, flags & MSG_DONTWAIT != 0, s.common.recv_deadline(), || {
+    let got = wait(&s.common.rq, flags.contains(MsgFlags::DONTWAIT), s.common.recv_deadline(), || {
         if let Some(e) = s.common.take_error() {
             return Some(Err(e));
         }
@@ -368,7 +368,7 @@ pub(super) fn recv(s: &Udp, out: &mut Output<'_>, flags: u32) -> Result<Received
             i.used -= d.data.len() + MSG_OVERHEAD;
             return Some(Ok(Some((d, 0))));
         }
-        (i.shut & RCV_SHUTDOWN != 0).then_some(Ok(None))
+        (i.shut.contains(Shutdown::RECEIVE)).then_some(Ok(None))
     })?;
     let Some((d, skip)) = got else { return Ok(Received::default()) };
     let left = d.data.len() - skip;
@@ -383,8 +383,8 @@ pub(super) fn recv(s: &Udp, out: &mut Output<'_>, flags: u32) -> Result<Received
     }
     let mut r = Received { len: n, addr: Some(d.from.show(s.family())), ..Received::default() };
     if n < left {
-        r.flags |= MSG_TRUNC;
-        if flags & MSG_TRUNC != 0 {
+        r.flags |= MsgFlags::TRUNC;
+        if flags.contains(MsgFlags::TRUNC) {
             r.len = left;
         }
     }

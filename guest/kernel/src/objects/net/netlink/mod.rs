@@ -14,11 +14,10 @@ use doppel_machine::sync::SpinLock;
 
 use super::Common;
 use super::common::wait;
-use super::consts::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, SOL_NETLINK};
+use super::consts::{MsgFlags, SOL_NETLINK, Shutdown};
 use super::options::int;
 use super::socket::{Received, SendMsg, SocketOps};
-use crate::core::sched::PollTable;
-use crate::objects::vfs::file::poll;
+use crate::core::sched::{PollEvents, PollTable};
 use crate::objects::vfs::{Input, Output};
 use crate::{Errno, Result};
 
@@ -132,18 +131,19 @@ impl SocketOps for Netlink {
             }
             i.queue.extend(answers.into_iter().map(Arc::new));
             drop(i);
-            self.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+            self.common.wake_read(PollEvents::READABLE);
         }
         Ok(len)
     }
 
-    fn recv(&self, out: &mut Output<'_>, flags: u32) -> Result<Received> {
-        let peek = flags & MSG_PEEK != 0;
-        let m = wait(&self.common.rq, flags & MSG_DONTWAIT != 0, self.common.recv_deadline(), || {
-            let mut i = self.inner.lock();
-            let m = if peek { i.queue.front().cloned() } else { i.queue.pop_front() };
-            m.map(Ok)
-        })?;
+    fn recv(&self, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
+        let peek = flags.contains(MsgFlags::PEEK);
+        let m =
+            wait(&self.common.rq, flags.contains(MsgFlags::DONTWAIT), self.common.recv_deadline(), || {
+                let mut i = self.inner.lock();
+                let m = if peek { i.queue.front().cloned() } else { i.queue.pop_front() };
+                m.map(Ok)
+            })?;
         let n = m.len().min(out.remaining());
         if n > 0 && out.write(&m[..n])? < n {
             return Err(Errno::EFAULT);
@@ -151,22 +151,22 @@ impl SocketOps for Netlink {
         let mut r = Received { len: n, ..Received::default() };
         r.addr = Some(Addr::Netlink { pid: 0, groups: 0 });
         if n < m.len() {
-            r.flags |= MSG_TRUNC;
-            if flags & MSG_TRUNC != 0 {
+            r.flags |= MsgFlags::TRUNC;
+            if flags.contains(MsgFlags::TRUNC) {
                 r.len = m.len();
             }
         }
         Ok(r)
     }
 
-    fn shutdown(&self, _how: u8) -> Result<()> {
+    fn shutdown(&self, _how: Shutdown) -> Result<()> {
         Err(Errno::EOPNOTSUPP)
     }
 
-    fn poll(&self, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, table: Option<&mut PollTable>) -> PollEvents {
         self.common.register(table);
         let readable = !self.inner.lock().queue.is_empty();
-        poll::POLLOUT | poll::POLLWRNORM | if readable { poll::POLLIN | poll::POLLRDNORM } else { 0 }
+        PollEvents::WRITABLE | PollEvents::READABLE.when(readable)
     }
 
     fn get_option(&self, level: i32, name: i32) -> Result<Vec<u8>> {

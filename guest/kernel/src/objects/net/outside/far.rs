@@ -9,7 +9,7 @@ use doppel_ring::{Reader, Span, Stream, Writer};
 
 use super::ahead::Ahead;
 use super::mark;
-use crate::objects::net::consts::{MSG_MORE, MSG_OOB};
+use crate::objects::net::consts::MsgFlags;
 use crate::objects::vfs::io::Piece;
 use crate::objects::vfs::{Input, Output};
 use crate::{Errno, Result};
@@ -97,8 +97,8 @@ impl Far {
     }
 
     /// Sends what there is room for. By `flags` the last byte of `input` is urgent (MSG_OOB), or more is to come (MSG_MORE).
-    pub fn send(&self, input: &mut Input<'_>, flags: u32) -> Result<usize> {
-        let (urgent, more) = (flags & MSG_OOB != 0, flags & MSG_MORE != 0);
+    pub fn send(&self, input: &mut Input<'_>, flags: MsgFlags) -> Result<usize> {
+        let (urgent, more) = (flags.contains(MsgFlags::OOB), flags.contains(MsgFlags::MORE));
         let s = channel::socket(self.number).up();
         let mut total = 0;
         loop {

@@ -7,14 +7,14 @@ use core::sync::atomic::Ordering;
 use doppel_abi_service::net::SocketOption;
 use doppel_algo::net::ports::unmapped;
 
+use crate::core::sched::PollEvents;
 use crate::core::time;
 use crate::objects::net::common::{MSG_OVERHEAD, wait};
-use crate::objects::net::consts::RCV_SHUTDOWN;
+use crate::objects::net::consts::Shutdown;
 use crate::objects::net::inet::udp::{Datagram, Inner, Udp};
 use crate::objects::net::inet::{End, is_local, own_address};
 use crate::objects::net::outside::{self, Grams, Network, Outside};
 use crate::objects::net::socket::Marks;
-use crate::objects::vfs::file::poll;
 use crate::{Errno, Result};
 
 /// Room for any datagram.
@@ -151,7 +151,7 @@ impl Udp {
     }
 
     fn take_in(&self, i: &mut Inner, from: End, marks: Marks, data: Vec<u8>) {
-        let unwanted = i.shut & RCV_SHUTDOWN != 0
+        let unwanted = i.shut.contains(Shutdown::RECEIVE)
             || !self.is_wanted_from(i, &from, &data)
             || i.ip.v6only && unmapped(&from.ip).is_some();
         if !unwanted {
@@ -184,7 +184,7 @@ impl Outside for Udp {
     /// What became of [`Self::connect_far`].
     fn connected(&self, result: Result<()>) {
         self.inner.lock().told = Some(result);
-        self.common.wake_write(poll::POLLOUT);
+        self.common.wake_write(PollEvents::OUT);
     }
 
     fn news(&self) {
@@ -198,10 +198,10 @@ impl Outside for Udp {
             !i.queue.is_empty()
         };
         if some {
-            self.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+            self.common.wake_read(PollEvents::READABLE);
         }
         if !self.common.wq.is_empty() && far.fits(ANY) {
-            self.common.wake_write(poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND);
+            self.common.wake_write(PollEvents::WRITABLE | PollEvents::WRBAND);
         }
     }
 
@@ -222,7 +222,7 @@ impl Outside for Udp {
         if let Some(to) = asked {
             network.peer(n, self.weak(), to.into());
         }
-        self.common.wake_write(poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND);
+        self.common.wake_write(PollEvents::WRITABLE | PollEvents::WRBAND);
     }
 
     fn lost(&self) {
@@ -234,6 +234,6 @@ impl Outside for Udp {
         if was {
             self.common.set_error(Errno::ENETUNREACH);
         }
-        self.common.wake_all(poll::POLLIN | poll::POLLOUT);
+        self.common.wake_all(PollEvents::IN | PollEvents::OUT);
     }
 }

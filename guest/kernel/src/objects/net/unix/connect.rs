@@ -1,5 +1,6 @@
 //! Connecting and accepting.
 
+use crate::core::sched::PollEvents;
 use crate::core::subject::subject;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -9,9 +10,8 @@ use doppel_algo::net::sockaddr::{Addr, UnixName};
 use super::scm::Ucred;
 use super::{BOTH, State, UnixSock, names};
 use crate::objects::net::common::wait;
-use crate::objects::net::consts::{RCV_SHUTDOWN, SO_PASSCRED, SO_PASSPIDFD, SOCK_DGRAM};
+use crate::objects::net::consts::{SO_PASSCRED, SO_PASSPIDFD, SOCK_DGRAM, Shutdown};
 use crate::objects::net::socket::SocketOps;
-use crate::objects::vfs::file::poll;
 use crate::{Errno, Result};
 
 /// `connect(2)`
@@ -64,7 +64,7 @@ fn dial(s: &UnixSock, name: &UnixName, nonblock: bool) -> Result<()> {
     s.inner.lock().peer = Some(server.clone());
     let queued = wait(&l.space, nonblock, s.common.send_deadline(), || {
         let mut i = l.inner.lock();
-        if i.state != State::Listening || i.shut & RCV_SHUTDOWN != 0 {
+        if i.state != State::Listening || i.shut.contains(Shutdown::RECEIVE) {
             return Some(Err(Errno::ECONNREFUSED));
         }
         if i.backlog.len() > i.max_backlog {
@@ -79,7 +79,7 @@ fn dial(s: &UnixSock, name: &UnixName, nonblock: bool) -> Result<()> {
             i.state = State::Connected;
             i.peer_cred = cred;
             drop(i);
-            l.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+            l.common.wake_read(PollEvents::READABLE);
             Ok(())
         }
         Err(e) => {
@@ -124,7 +124,7 @@ fn connect_dgram(s: &UnixSock, addr: &Addr) -> Result<()> {
         core::mem::replace(&mut i.peer, peer)
     };
     drop(old);
-    s.common.wake_write(poll::POLLOUT);
+    s.common.wake_write(PollEvents::OUT);
     Ok(())
 }
 
@@ -140,11 +140,11 @@ pub(super) fn accept(l: &UnixSock, nonblock: bool) -> Result<Arc<dyn SocketOps>>
         }
         match i.backlog.pop_front() {
             Some(s) => Some(Ok(s)),
-            None if i.shut & RCV_SHUTDOWN != 0 => Some(Err(Errno::EINVAL)),
+            None if i.shut.contains(Shutdown::RECEIVE) => Some(Err(Errno::EINVAL)),
             None => None,
         }
     })?;
     s.unaccepted.store(false, Ordering::Relaxed);
-    l.space.wake_all(poll::POLLOUT);
+    l.space.wake_all(PollEvents::OUT);
     Ok(s)
 }

@@ -9,14 +9,12 @@ use doppel_algo::net::sockaddr::{Addr, UnixName};
 
 use super::scm::{Fds, Peeked, Ucred};
 use super::{MAX_DGRAM_QLEN, State, UnixSock, names};
+use crate::core::sched::PollEvents;
 use crate::core::time;
 use crate::objects::net::common::{MSG_OVERHEAD, wait};
-use crate::objects::net::consts::{
-    MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, RCV_SHUTDOWN, SEND_SHUTDOWN, SOCK_DGRAM,
-};
+use crate::objects::net::consts::{MsgFlags, SOCK_DGRAM, Shutdown};
 use crate::objects::net::filter;
 use crate::objects::net::socket::{Received, SendMsg};
-use crate::objects::vfs::file::poll;
 use crate::objects::vfs::{Input, Output};
 use crate::{Errno, Result};
 
@@ -77,7 +75,7 @@ fn target(s: &UnixSock, msg: &SendMsg) -> Result<Arc<UnixSock>> {
 
 /// Sends one message.
 pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
-    let nonblock = msg.flags & MSG_DONTWAIT != 0;
+    let nonblock = msg.flags.contains(MsgFlags::DONTWAIT);
     if let Some(e) = s.common.take_error() {
         return Err(e);
     }
@@ -101,7 +99,7 @@ pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, msg: SendMsg) -> Result<
         }
     }
     let deadline = s.common.send_deadline();
-    let shut = || (s.inner.lock().shut & SEND_SHUTDOWN != 0).then_some(Err(Errno::EPIPE));
+    let shut = || (s.inner.lock().shut.contains(Shutdown::SEND)).then_some(Err(Errno::EPIPE));
     wait(&s.common.wq, nonblock, deadline, || {
         shut().or_else(|| (s.common.send_room() > 0).then_some(Ok(())))
     })?;
@@ -121,7 +119,7 @@ pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, msg: SendMsg) -> Result<
         if dgram && i.peer.is_some() && !mutual {
             return Some(Err(Errno::EPERM));
         }
-        if i.shut & RCV_SHUTDOWN != 0 {
+        if i.shut.contains(Shutdown::RECEIVE) {
             return Some(Err(Errno::EPIPE));
         }
         if i.messages.len() > MAX_DGRAM_QLEN && !mutual {
@@ -137,14 +135,14 @@ pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, msg: SendMsg) -> Result<
         drop(old);
     }
     r?;
-    t.common.wake_read(poll::POLLIN | poll::POLLRDNORM | poll::POLLRDBAND);
+    t.common.wake_read(PollEvents::READABLE | PollEvents::RDBAND);
     Ok(len)
 }
 
 /// Receives one message.
-pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Received> {
-    let nonblock = flags & MSG_DONTWAIT != 0;
-    let peek = flags & MSG_PEEK != 0;
+pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
+    let nonblock = flags.contains(MsgFlags::DONTWAIT);
+    let peek = flags.contains(MsgFlags::PEEK);
     let dgram = s.common.kind == SOCK_DGRAM;
     if !dgram && s.inner.lock().state != State::Connected {
         return Err(Errno::ENOTCONN);
@@ -165,13 +163,13 @@ pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Rec
         if let Some(e) = s.common.take_error() {
             return Some(Err(e));
         }
-        (i.shut & RCV_SHUTDOWN != 0).then_some(Ok(None))
+        (i.shut.contains(Shutdown::RECEIVE)).then_some(Ok(None))
     })?;
     let peeked = peeked.map(Peeked::register);
     let Some((data, cred, from, fds, taken)) = got else { return Ok(Received::default()) };
     if taken.is_some() {
         drop(taken);
-        s.space.wake_all(poll::POLLOUT);
+        s.space.wake_all(PollEvents::OUT);
     }
     let skip = if peek { peek_off.max(0) as usize } else { 0 }.min(data.len());
     let data = &data[skip..];
@@ -186,8 +184,8 @@ pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Rec
     let truncated = n < data.len();
     let mut r = Received { len: n, cred: Some(cred), fds: fds.or(peeked), ..Received::default() };
     if truncated {
-        r.flags |= MSG_TRUNC;
-        if flags & MSG_TRUNC != 0 {
+        r.flags |= MsgFlags::TRUNC;
+        if flags.contains(MsgFlags::TRUNC) {
             r.len = data.len();
         }
     }

@@ -23,14 +23,13 @@ use doppel_algo::net::stream::Stream;
 use doppel_machine::sync::SpinLock;
 
 use super::consts::{
-    RCV_SHUTDOWN, SEND_SHUTDOWN, SO_PASSPIDFD, SO_PEERGROUPS, SO_PEERPIDFD, SOCK_DGRAM, SOCK_RAW,
-    SOCK_SEQPACKET, SOCK_STREAM, SOL_SOCKET,
+    MsgFlags, SO_PASSPIDFD, SO_PEERGROUPS, SO_PEERPIDFD, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM,
+    SOL_SOCKET, Shutdown,
 };
 use super::socket::{Received, SendMsg, SocketOps};
 use super::{Common, consts};
-use crate::core::sched::{PollTable, WaitQueue};
+use crate::core::sched::{PollEvents, PollTable, WaitQueue};
 use crate::objects::net::unix::scm::PEERS;
-use crate::objects::vfs::file::poll;
 use crate::objects::vfs::{File, Inode, Input, Output};
 use crate::{Errno, Result};
 use dgram::Message;
@@ -39,7 +38,7 @@ use scm::{Fds, Ucred};
 /// Messages a datagram socket holds before senders wait (`net.unix.max_dgram_qlen`).
 pub const MAX_DGRAM_QLEN: usize = 512;
 
-const BOTH: u8 = RCV_SHUTDOWN | SEND_SHUTDOWN;
+const BOTH: Shutdown = Shutdown::all();
 
 /// Where a socket is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +69,7 @@ struct Inner {
     peer_cred: Option<Ucred>,
     /// Who listened (credentials shown to those who connect).
     own_cred: Option<Ucred>,
-    shut: u8,
+    shut: Shutdown,
     stream: Stream<Mark>,
     messages: VecDeque<Message>,
     /// Connections not yet accepted, and how many may wait.
@@ -107,7 +106,7 @@ impl UnixSock {
                 peer: None,
                 peer_cred: None,
                 own_cred: None,
-                shut: 0,
+                shut: Shutdown::empty(),
                 stream: Stream::default(),
                 messages: VecDeque::new(),
                 backlog: VecDeque::new(),
@@ -239,7 +238,7 @@ impl UnixSock {
         if reset {
             self.common.set_error(Errno::ECONNRESET);
         }
-        self.common.wake_all(poll::POLLIN | poll::POLLOUT | poll::POLLHUP | poll::POLLRDHUP);
+        self.common.wake_all(PollEvents::IN | PollEvents::OUT | PollEvents::HUP | PollEvents::RDHUP);
     }
 
     fn close(&self) {
@@ -268,8 +267,8 @@ impl UnixSock {
         }
         let peer = self.inner.lock().peer.take();
         drop(peer);
-        self.common.wake_all(poll::POLLHUP | poll::POLLIN | poll::POLLOUT);
-        self.space.wake_all(poll::POLLOUT);
+        self.common.wake_all(PollEvents::HUP | PollEvents::IN | PollEvents::OUT);
+        self.space.wake_all(PollEvents::OUT);
     }
 
     /// A connection whose listener closed before accepting it.
@@ -331,7 +330,7 @@ impl SocketOps for UnixSock {
         i.max_backlog = usize::try_from(backlog).unwrap_or(consts::SOMAXCONN).min(consts::SOMAXCONN);
         i.own_cred = Some(Ucred::peer_of(&*subject()));
         drop(i);
-        self.space.wake_all(poll::POLLOUT);
+        self.space.wake_all(PollEvents::OUT);
         Ok(())
     }
 
@@ -353,62 +352,62 @@ impl SocketOps for UnixSock {
     }
 
     fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
-        if msg.flags & consts::MSG_OOB != 0 {
+        if msg.flags.contains(MsgFlags::OOB) {
             return Err(Errno::EOPNOTSUPP);
         }
         if self.stream() { stream::send(self, input, msg) } else { dgram::send(self, input, msg) }
     }
 
-    fn recv(&self, out: &mut Output<'_>, flags: u32) -> Result<Received> {
-        if flags & consts::MSG_OOB != 0 {
+    fn recv(&self, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
+        if flags.contains(MsgFlags::OOB) {
             return Err(if self.stream() { Errno::EINVAL } else { Errno::EOPNOTSUPP });
         }
         if self.stream() { stream::recv(self, out, flags) } else { dgram::recv(self, out, flags) }
     }
 
-    fn shutdown(&self, how: u8) -> Result<()> {
+    fn shutdown(&self, how: Shutdown) -> Result<()> {
         let peer = {
             let mut i = self.inner.lock();
             i.shut |= how;
             i.peer.clone()
         };
         if let Some(p) = peer.filter(|_| self.common.kind != SOCK_DGRAM) {
-            let mut theirs = 0;
-            if how & RCV_SHUTDOWN != 0 {
-                theirs |= SEND_SHUTDOWN;
+            let mut theirs = Shutdown::empty();
+            if how.contains(Shutdown::RECEIVE) {
+                theirs |= Shutdown::SEND;
             }
-            if how & SEND_SHUTDOWN != 0 {
-                theirs |= RCV_SHUTDOWN;
+            if how.contains(Shutdown::SEND) {
+                theirs |= Shutdown::RECEIVE;
             }
             p.inner.lock().shut |= theirs;
-            p.common.wake_all(poll::POLLIN | poll::POLLOUT | poll::POLLRDHUP | poll::POLLHUP);
+            p.common.wake_all(PollEvents::IN | PollEvents::OUT | PollEvents::RDHUP | PollEvents::HUP);
         }
-        self.common.wake_all(poll::POLLIN | poll::POLLOUT | poll::POLLRDHUP | poll::POLLHUP);
+        self.common.wake_all(PollEvents::IN | PollEvents::OUT | PollEvents::RDHUP | PollEvents::HUP);
         Ok(())
     }
 
-    fn poll(&self, mut table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, mut table: Option<&mut PollTable>) -> PollEvents {
         self.common.register(table.as_deref_mut());
         let (mut ev, state, peer) = {
             let i = self.inner.lock();
-            let mut ev = 0;
-            if i.shut & RCV_SHUTDOWN != 0 {
-                ev |= poll::POLLRDHUP | poll::POLLIN | poll::POLLRDNORM;
+            let mut ev = PollEvents::empty();
+            if i.shut.contains(Shutdown::RECEIVE) {
+                ev |= PollEvents::RDHUP | PollEvents::READABLE;
             }
             if i.shut == BOTH {
-                ev |= poll::POLLHUP;
+                ev |= PollEvents::HUP;
             }
             if !i.stream.is_empty() || !i.messages.is_empty() || !i.backlog.is_empty() {
-                ev |= poll::POLLIN | poll::POLLRDNORM;
+                ev |= PollEvents::READABLE;
             }
             (ev, i.state, i.peer.clone())
         };
         if self.common.has_error() {
-            ev |= poll::POLLERR;
+            ev |= PollEvents::ERR;
         }
         let dgram = self.common.kind == SOCK_DGRAM;
         if !dgram && matches!(state, State::Idle | State::Connecting) {
-            ev |= poll::POLLHUP;
+            ev |= PollEvents::HUP;
         }
         let mut writable = state != State::Listening && self.common.writable();
         if let Some(p) = peer.filter(|_| dgram) {
@@ -418,7 +417,7 @@ impl SocketOps for UnixSock {
             writable &= !p.queue_full_for(self);
         }
         if writable {
-            ev |= poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND;
+            ev |= PollEvents::WRITABLE | PollEvents::WRBAND;
         }
         ev
     }

@@ -17,7 +17,7 @@ use doppel_machine::sync::SpinLock;
 use super::UnixSock;
 use crate::core::hook::Hook;
 use crate::core::part::Part;
-use crate::core::subject::{Subject, rlimit};
+use crate::core::subject::{Resource, Subject};
 use crate::objects::net::Socket;
 use crate::objects::vfs::File;
 use crate::{Errno, Result};
@@ -114,7 +114,7 @@ impl Fds {
         let flight = FLIGHT.get();
         if !p.cred().capable(CAP_SYS_RESOURCE) {
             let in_flight: u64 = flight.sockets.lock().values().map(|(_, n)| *n).sum();
-            if in_flight > p.rlimit(rlimit::NOFILE) {
+            if in_flight > p.rlimit(Resource::Nofile) {
                 return Err(Errno::ETOOMANYREFS);
             }
         }

@@ -8,12 +8,10 @@ use doppel_algo::net::stream::{Chunk, SMALL};
 
 use super::scm::{Fds, Peeked, Ucred};
 use super::{Mark, State, UnixSock};
+use crate::core::sched::PollEvents;
 use crate::objects::net::common::wait;
-use crate::objects::net::consts::{
-    MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_WANT_ADDR, RCV_SHUTDOWN, SEND_SHUTDOWN,
-};
+use crate::objects::net::consts::{MsgFlags, Shutdown};
 use crate::objects::net::socket::{Received, SendMsg};
-use crate::objects::vfs::file::poll;
 use crate::objects::vfs::{Input, Output};
 use crate::{Errno, Result};
 
@@ -22,7 +20,7 @@ const CHUNK: usize = 32 * 1024;
 
 /// Sends all of `input`, waiting for room as needed.
 pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, mut msg: SendMsg) -> Result<usize> {
-    let nonblock = msg.flags & MSG_DONTWAIT != 0;
+    let nonblock = msg.flags.contains(MsgFlags::DONTWAIT);
     let peer = {
         let i = s.inner.lock();
         if msg.addr.is_some() {
@@ -47,11 +45,11 @@ pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, mut msg: SendMsg) -> Res
 }
 
 fn pipe_state(s: &UnixSock, peer: &UnixSock) -> Result<()> {
-    if s.inner.lock().shut & SEND_SHUTDOWN != 0 {
+    if s.inner.lock().shut.contains(Shutdown::SEND) {
         return Err(Errno::EPIPE);
     }
     let p = peer.inner.lock();
-    if p.shut & RCV_SHUTDOWN != 0 || p.state == State::Dead { Err(Errno::EPIPE) } else { Ok(()) }
+    if p.shut.contains(Shutdown::RECEIVE) || p.state == State::Dead { Err(Errno::EPIPE) } else { Ok(()) }
 }
 
 /// Queues one chunk.
@@ -71,7 +69,7 @@ fn send_some(
     let n = input.remaining().min(CHUNK).min(room.max(SMALL));
     let sent = if n <= SMALL && fds.is_none() {
         let mut i = peer.inner.lock();
-        if i.shut & RCV_SHUTDOWN != 0 {
+        if i.shut.contains(Shutdown::RECEIVE) {
             return Err(Errno::EPIPE);
         }
         let sent = i.stream.append(
@@ -85,7 +83,7 @@ fn send_some(
         let mut v = Vec::with_capacity(n);
         let sent = input.append(&mut v, n)?;
         let mut i = peer.inner.lock();
-        if i.shut & RCV_SHUTDOWN != 0 {
+        if i.shut.contains(Shutdown::RECEIVE) {
             return Err(Errno::EPIPE);
         }
         i.stream.push(Chunk::new(v, Mark { cred, fds: fds.take() }));
@@ -93,7 +91,7 @@ fn send_some(
         sent
     };
     if sent > 0 {
-        peer.common.wake_read(poll::POLLIN | poll::POLLRDNORM | poll::POLLRDBAND);
+        peer.common.wake_read(PollEvents::READABLE | PollEvents::RDBAND);
     }
     Ok(())
 }
@@ -113,17 +111,17 @@ struct Pass {
 }
 
 /// Receives up to what `out` takes; waits for the first byte, or with MSG_WAITALL for all.
-pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
     let mut r = Received::default();
     // Who wants no bytes waits for some all the same, and takes the descriptors that come with them.
     let want = out.remaining();
-    let nonblock = flags & MSG_DONTWAIT != 0;
+    let nonblock = flags.contains(MsgFlags::DONTWAIT);
     let lowat = s.common.rcvlowat.load(core::sync::atomic::Ordering::Relaxed).max(1) as usize;
-    let target = if flags & MSG_WAITALL != 0 { want } else { lowat.min(want) };
+    let target = if flags.contains(MsgFlags::WAITALL) { want } else { lowat.min(want) };
     let empty = want == 0;
     let deadline = s.common.recv_deadline();
     let peek_off = s.common.peek_off.load(core::sync::atomic::Ordering::Relaxed);
-    let peek_from = if flags & MSG_PEEK != 0 { peek_off.max(0) as usize } else { 0 };
+    let peek_from = if flags.contains(MsgFlags::PEEK) { peek_off.max(0) as usize } else { 0 };
     loop {
         let waited = wait(&s.common.rq, nonblock, deadline, || ready(s, peek_from));
         let more = match waited {
@@ -134,7 +132,7 @@ pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Rec
         if !more {
             break;
         }
-        if flags & MSG_PEEK == 0
+        if !flags.contains(MsgFlags::PEEK)
             && let Some(done) = take_short(s, out, &mut r)?
         {
             if done || empty || r.len >= target {
@@ -144,16 +142,16 @@ pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Rec
         }
         let pass = take(s, out, &mut r, flags, peek_from);
         let done = deliver(s, out, &mut r, pass, flags)?;
-        if done || empty || r.len >= target || flags & MSG_PEEK != 0 {
+        if done || empty || r.len >= target || flags.contains(MsgFlags::PEEK) {
             break;
         }
     }
     if peek_off >= 0 {
         let n = r.len as i32;
-        let next = if flags & MSG_PEEK != 0 { peek_off + n } else { (peek_off - n).max(0) };
+        let next = if flags.contains(MsgFlags::PEEK) { peek_off + n } else { (peek_off - n).max(0) };
         s.common.peek_off.store(next, core::sync::atomic::Ordering::Relaxed);
     }
-    if r.len > 0 && flags & MSG_WANT_ADDR != 0 {
+    if r.len > 0 && flags.contains(MsgFlags::WANT_ADDR) {
         let peer = s.inner.lock().peer.clone();
         // An unnamed sender leaves the address empty, as Linux does.
         r.addr =
@@ -174,7 +172,7 @@ fn ready(s: &UnixSock, peek_from: usize) -> Option<Result<bool>> {
     if let Some(e) = s.common.take_error() {
         return Some(Err(e));
     }
-    (i.shut & RCV_SHUTDOWN != 0).then_some(Ok(false))
+    (i.shut.contains(Shutdown::RECEIVE)).then_some(Ok(false))
 }
 
 /// Copies out a queue of a few bytes without descriptors right away, under the lock; `None` if it is not like
@@ -209,12 +207,12 @@ fn take_short(s: &UnixSock, out: &mut Output<'_>, r: &mut Received) -> Result<Op
 }
 
 /// Takes (or with MSG_PEEK shares) parts of the queue. Short ones are copied out at once.
-fn take(s: &UnixSock, out: &mut Output<'_>, r: &mut Received, flags: u32, mut skip: usize) -> Pass {
+fn take(s: &UnixSock, out: &mut Output<'_>, r: &mut Received, flags: MsgFlags, mut skip: usize) -> Pass {
     let mut pass = Pass { cred: r.cred, ..Pass::default() };
     let passcred = s.wants_cred();
     let want = out.remaining();
     let mut i = s.inner.lock();
-    if flags & MSG_PEEK != 0 {
+    if flags.contains(MsgFlags::PEEK) {
         let mut peeked = None;
         for c in i.stream.iter() {
             if skip >= c.len() {
@@ -264,7 +262,13 @@ fn take(s: &UnixSock, out: &mut Output<'_>, r: &mut Received, flags: u32, mut sk
 }
 
 /// Copies parts to the caller; true if the call must end now.
-fn deliver(s: &UnixSock, out: &mut Output<'_>, r: &mut Received, pass: Pass, flags: u32) -> Result<bool> {
+fn deliver(
+    s: &UnixSock,
+    out: &mut Output<'_>,
+    r: &mut Received,
+    pass: Pass,
+    flags: MsgFlags,
+) -> Result<bool> {
     let Pass { parts, bytes, cred, fds, stop } = pass;
     r.cred = cred;
     if fds.is_some() {
@@ -289,7 +293,7 @@ fn deliver(s: &UnixSock, out: &mut Output<'_>, r: &mut Received, pass: Pass, fla
     }
     r.len += copied;
     let faulted = fault.is_some();
-    if flags & MSG_PEEK == 0 {
+    if !flags.contains(MsgFlags::PEEK) {
         if let Some((mut p, n)) = fault {
             // Give back what could not be delivered.
             p.skip(n);

@@ -1,38 +1,50 @@
 //! Whether anybody wants to be told of changes to files, and of which (`inotify(7)`, F_NOTIFY).
 //!
 //! Who that is and how they are told is a matter of `ipc::inotify` and `ipc::dnotify`.
+#![allow(missing_docs)]
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::core::part::Part;
 
-/// Events and flags (`inotify(7)`).
-#[allow(missing_docs)]
-pub mod event {
-    pub const IN_ACCESS: u32 = 0x1;
-    pub const IN_MODIFY: u32 = 0x2;
-    pub const IN_ATTRIB: u32 = 0x4;
-    pub const IN_CLOSE_WRITE: u32 = 0x8;
-    pub const IN_CLOSE_NOWRITE: u32 = 0x10;
-    pub const IN_OPEN: u32 = 0x20;
-    pub const IN_MOVED_FROM: u32 = 0x40;
-    pub const IN_MOVED_TO: u32 = 0x80;
-    pub const IN_CREATE: u32 = 0x100;
-    pub const IN_DELETE: u32 = 0x200;
-    pub const IN_DELETE_SELF: u32 = 0x400;
-    pub const IN_MOVE_SELF: u32 = 0x800;
-    pub const IN_ALL_EVENTS: u32 = 0xfff;
-    pub const IN_UNMOUNT: u32 = 0x2000;
-    pub const IN_Q_OVERFLOW: u32 = 0x4000;
-    pub const IN_IGNORED: u32 = 0x8000;
-    pub const IN_ONLYDIR: u32 = 0x0100_0000;
-    pub const IN_DONT_FOLLOW: u32 = 0x0200_0000;
-    pub const IN_EXCL_UNLINK: u32 = 0x0400_0000;
-    pub const IN_MASK_CREATE: u32 = 0x1000_0000;
-    pub const IN_MASK_ADD: u32 = 0x2000_0000;
-    pub const IN_ISDIR: u32 = 0x4000_0000;
-    pub const IN_ONESHOT: u32 = 0x8000_0000;
+bitflags::bitflags! {
+    /// Events and flags of `inotify(7)`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct InotifyMask: u32 {
+        const ACCESS = 0x1;
+        const MODIFY = 0x2;
+        const ATTRIB = 0x4;
+        const CLOSE_WRITE = 0x8;
+        const CLOSE_NOWRITE = 0x10;
+        const OPEN = 0x20;
+        const MOVED_FROM = 0x40;
+        const MOVED_TO = 0x80;
+        const CREATE = 0x100;
+        const DELETE = 0x200;
+        const DELETE_SELF = 0x400;
+        const MOVE_SELF = 0x800;
+        const ALL_EVENTS = 0xfff;
+        const UNMOUNT = 0x2000;
+        const Q_OVERFLOW = 0x4000;
+        const IGNORED = 0x8000;
+        const ONLYDIR = 0x0100_0000;
+        const DONT_FOLLOW = 0x0200_0000;
+        const EXCL_UNLINK = 0x0400_0000;
+        const MASK_CREATE = 0x1000_0000;
+        const MASK_ADD = 0x2000_0000;
+        const ISDIR = 0x4000_0000;
+        const ONESHOT = 0x8000_0000;
+    }
 }
+
+impl InotifyMask {
+    /// `self` if `on`, else nothing.
+    #[must_use]
+    pub fn when(self, on: bool) -> Self {
+        if on { self } else { Self::empty() }
+    }
+}
+
 /// Number of watches in the domain and the next rename cookie.
 #[derive(Default)]
 pub struct Counters {

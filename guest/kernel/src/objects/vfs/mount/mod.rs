@@ -14,11 +14,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use doppel_machine::shield::{self, Reading, Shielded};
 use doppel_machine::sync::{Once, SpinLock};
 
-use crate::core::sched::{Mutex, WaitQueue};
+use crate::core::sched::{Mutex, PollEvents, WaitQueue};
 use crate::objects::lookup::path::Path;
-use crate::objects::vfs::dentry::{Dentry, MOUNTPOINT};
+use crate::objects::vfs::dentry::{self, Dentry, MOUNTPOINT};
 use crate::objects::vfs::inode::{FileType, Inode};
-use crate::objects::vfs::poll;
 use crate::{Errno, Result, kernel};
 
 /// A mounted file system.
@@ -153,7 +152,7 @@ impl Vfs {
     /// The table has changed.
     fn tell(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
-        self.changed.wake_all(poll::POLLPRI | poll::POLLERR);
+        self.changed.wake_all(PollEvents::PRI | PollEvents::ERR);
     }
 
     /// All mounts, oldest first (for /proc/mounts).
@@ -226,7 +225,10 @@ impl Vfs {
             }
         }
         drop(w);
+        let roots: Vec<_> = gone.iter().map(|m| m.root.clone()).collect();
         drop(gone);
+        // A cached name and its directory hold each other: nobody else would find them any more.
+        dentry::drop_cached(&roots);
         self.tell();
         Ok(())
     }

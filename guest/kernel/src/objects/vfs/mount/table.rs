@@ -5,9 +5,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::vfs;
 use crate::Result;
-use crate::core::sched::PollTable;
+use crate::core::sched::{PollEvents, PollTable};
 use crate::objects::lookup::path::Path;
-use crate::objects::vfs::{File, FileOps, Output, Whence, poll};
+use crate::objects::vfs::{File, FileOps, Output, Whence};
 
 /// An open /proc/PID/mounts or mountinfo: its text, and whether the table has changed since it was last asked.
 pub(crate) struct Table {
@@ -35,16 +35,16 @@ impl FileOps for Table {
         self.text.seek(file, offset, whence)
     }
 
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> PollEvents {
         if let Some(t) = table {
             t.add(&vfs().changed);
         }
         let now = vfs().changes.load(Ordering::SeqCst);
-        let ready = poll::POLLIN | poll::POLLRDNORM;
+        let ready = PollEvents::READABLE;
         if self.seen.swap(now, Ordering::SeqCst) == now {
             ready
         } else {
-            ready | poll::POLLPRI | poll::POLLERR
+            ready | PollEvents::PRI | PollEvents::ERR
         }
     }
 }

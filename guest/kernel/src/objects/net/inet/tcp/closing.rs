@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering;
 use super::super::End;
 use super::{BOTH, State, Tcp, Told};
 use crate::Errno;
-use crate::objects::net::consts::{RCV_SHUTDOWN, SEND_SHUTDOWN};
+use crate::core::sched::PollEvents;
+use crate::objects::net::consts::Shutdown;
 use crate::objects::net::inet::PORTS;
-use crate::objects::vfs::file::poll;
 
 impl Tcp {
     /// The other end refused, reset or vanished: nothing more can be sent or received, except what is queued.
@@ -20,7 +20,7 @@ impl Tcp {
                 self.wait_no_more();
                 return;
             }
-            if i.fin && i.shut & SEND_SHUTDOWN == 0 && e == Errno::ECONNRESET {
+            if i.fin && !i.shut.contains(Shutdown::SEND) && e == Errno::ECONNRESET {
                 // It had sent all it wanted: a broken pipe, as on Linux.
                 e = Errno::EPIPE;
             }
@@ -32,7 +32,7 @@ impl Tcp {
         };
         drop(peer);
         self.common.set_error(e);
-        self.common.wake_all(poll::POLLIN | poll::POLLOUT | poll::POLLERR | poll::POLLHUP | poll::POLLRDHUP);
+        self.common.wake_all(PollEvents::IN | PollEvents::OUT | PollEvents::ALWAYS | PollEvents::RDHUP);
     }
 
     /// What a write to an end that has closed its socket brings: a reset, told as EPIPE next time.
@@ -44,14 +44,14 @@ impl Tcp {
     pub(super) fn finish(&self) {
         let kept_by = {
             let mut i = self.inner.lock();
-            i.shut |= RCV_SHUTDOWN;
+            i.shut |= Shutdown::RECEIVE;
             i.fin = true;
             i.kept_by.take()
         };
         if let Some(l) = kept_by {
             self.let_in(&l);
         }
-        self.common.wake_all(poll::POLLIN | poll::POLLRDNORM | poll::POLLRDHUP | poll::POLLHUP);
+        self.common.wake_all(PollEvents::READABLE | PollEvents::RDHUP | PollEvents::HUP);
     }
 
     /// connect to AF_UNSPEC: breaks the connection, and the socket can be used again.
@@ -62,7 +62,7 @@ impl Tcp {
                 return;
             }
             i.state = State::Closed;
-            i.shut = 0;
+            i.shut = Shutdown::empty();
             i.fin = false;
             i.first = false;
             i.told = Told::Nothing;
@@ -111,7 +111,7 @@ impl Tcp {
             }
         }
         waiting.iter().for_each(|s| s.turn_away());
-        self.common.wake_all(poll::POLLHUP | poll::POLLIN | poll::POLLOUT);
+        self.common.wake_all(PollEvents::HUP | PollEvents::IN | PollEvents::OUT);
     }
 
     /// The server's end of a connection whose listener listens no more: the client is reset, or refused.

@@ -7,12 +7,12 @@ use doppel_algo::net::sockaddr::AF_INET6;
 
 use super::super::{End, is_local, source_for, spread, to_loopback};
 use super::{BOTH, State, Tcp, Told};
+use crate::core::sched::PollEvents;
 use crate::core::time;
 use crate::objects::net::common::wait;
-use crate::objects::net::consts::RCV_SHUTDOWN;
+use crate::objects::net::consts::Shutdown;
 use crate::objects::net::inet::PORTS;
 use crate::objects::net::outside::network;
-use crate::objects::vfs::file::poll;
 use crate::{Errno, Result};
 
 impl Tcp {
@@ -65,7 +65,7 @@ impl Tcp {
             Some(ready) => {
                 if ready {
                     self.established();
-                    l.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+                    l.common.wake_read(PollEvents::READABLE);
                 }
                 if nonblock {
                     self.inner.lock().told = Told::Success;
@@ -97,7 +97,7 @@ impl Tcp {
         {
             let mut i = self.inner.lock();
             i.state = State::Connecting;
-            i.shut = 0;
+            i.shut = Shutdown::empty();
             i.fin = false;
             i.first = false;
             i.remote = to;
@@ -112,7 +112,7 @@ impl Tcp {
         let mut kept_until = None;
         let room = {
             let mut i = self.inner.lock();
-            if i.state != State::Listening || i.shut & RCV_SHUTDOWN != 0 {
+            if i.state != State::Listening || i.shut.contains(Shutdown::RECEIVE) {
                 None
             } else if i.backlog.len() + i.deferred.len() > i.max_backlog {
                 i.pending.push_back(server);
@@ -139,7 +139,7 @@ impl Tcp {
         {
             let mut i = self.inner.lock();
             i.state = State::Established;
-            i.shut = 0;
+            i.shut = Shutdown::empty();
             i.fin = false;
             i.remote = to;
             i.peer = Some(self.me());
@@ -147,7 +147,7 @@ impl Tcp {
         }
         self.widen();
         self.common.peer_buf.store(self.common.rcvbuf.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.common.wake_all(poll::POLLOUT | poll::POLLWRNORM);
+        self.common.wake_all(PollEvents::WRITABLE);
         if nonblock { Err(Errno::EINPROGRESS) } else { Ok(()) }
     }
 
@@ -183,7 +183,7 @@ impl Tcp {
             Err(e) if e != Errno::ERESTARTSYS && e != Errno::EINTR => {
                 let mut i = self.inner.lock();
                 i.told = Told::Nothing;
-                i.shut = 0;
+                i.shut = Shutdown::empty();
                 drop(i);
                 self.unbind(false);
                 Err(e)
@@ -209,6 +209,6 @@ impl Tcp {
             }
             i.state = State::Established;
         }
-        self.common.wake_all(poll::POLLOUT | poll::POLLWRNORM);
+        self.common.wake_all(PollEvents::WRITABLE);
     }
 }

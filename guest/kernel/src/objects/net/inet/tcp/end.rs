@@ -5,6 +5,7 @@
 //! table holds who waits ([`Waiting`]) until a time that is looked at when the address is wanted; only who is kept back has a timer.
 //! Lock order: a listener's `inner` → its server ends' `inner`.
 
+use crate::core::sched::PollEvents;
 use crate::objects::net::inet::{End, PORTS};
 use alloc::sync::{Arc, Weak};
 
@@ -14,9 +15,8 @@ use super::{Inner, Tcp};
 use crate::core::time;
 use crate::core::time::Expire;
 use crate::kernel;
-use crate::objects::net::consts::{SEND_SHUTDOWN, SO_REUSEADDR, SO_REUSEPORT};
+use crate::objects::net::consts::{SO_REUSEADDR, SO_REUSEPORT, Shutdown};
 use crate::objects::net::outside::Far;
-use crate::objects::vfs::file::poll;
 
 /// How long TIME_WAIT lasts, and FIN_WAIT_2 without TCP_LINGER2, in seconds.
 const WAIT: u64 = 60;
@@ -38,7 +38,7 @@ pub(super) struct Ended {
 impl Tcp {
     /// How the connection stands.
     pub(super) fn end(&self, i: &Inner) -> Ended {
-        let sent = i.shut & SEND_SHUTDOWN != 0;
+        let sent = i.shut.contains(Shutdown::SEND);
         Ended {
             local: i.local,
             remote: i.remote,
@@ -99,7 +99,7 @@ impl Tcp {
             found
         };
         if found {
-            l.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+            l.common.wake_read(PollEvents::READABLE);
         }
     }
 }
@@ -110,7 +110,7 @@ struct Over(Weak<Tcp>);
 impl Expire for Over {
     fn expire(self: Arc<Self>, _now: u64) {
         if let Some(l) = self.0.upgrade() {
-            l.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+            l.common.wake_read(PollEvents::READABLE);
         }
     }
 }

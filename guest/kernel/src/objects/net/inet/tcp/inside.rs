@@ -11,18 +11,16 @@ use doppel_algo::net::stream::{Chunk, SMALL};
 
 use super::transport::Transport;
 use super::{BOTH, Inner, RCVBUF, State, Tcp};
+use crate::core::sched::PollEvents;
 use crate::objects::net::common::wait;
-use crate::objects::net::consts::{
-    MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN, SO_OOBINLINE,
-};
+use crate::objects::net::consts::{MsgFlags, SO_OOBINLINE, Shutdown};
 use crate::objects::net::socket::{Received, SendMsg};
-use crate::objects::vfs::file::poll;
 use crate::objects::vfs::{Input, Output};
 use crate::{Errno, Result};
 
 /// Most bytes of one chunk.
 const CHUNK: usize = 32 * 1024;
-const READABLE: u32 = poll::POLLIN | poll::POLLRDNORM;
+const READABLE: PollEvents = PollEvents::READABLE;
 
 /// Both ends are in this domain.
 pub(super) struct Inside;
@@ -32,32 +30,32 @@ impl Transport for Inside {
         send(s, input, msg)
     }
 
-    fn receive(&self, s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+    fn receive(&self, s: &Tcp, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
         recv(s, out, flags)
     }
 
-    fn receive_urgent(&self, s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+    fn receive_urgent(&self, s: &Tcp, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
         recv_urgent(s, out, flags)
     }
 
-    fn events(&self, s: &Tcp, i: &Inner) -> u32 {
-        let mut ev = 0;
+    fn events(&self, s: &Tcp, i: &Inner) -> PollEvents {
+        let mut ev = PollEvents::empty();
         if i.shut == BOTH || matches!(i.state, State::Closed | State::Dead) {
-            ev |= poll::POLLHUP;
+            ev |= PollEvents::HUP;
         }
-        if i.shut & RCV_SHUTDOWN != 0 {
-            ev |= READABLE | poll::POLLRDHUP;
+        if i.shut.contains(Shutdown::RECEIVE) {
+            ev |= READABLE | PollEvents::RDHUP;
         }
         if i.state != State::Connecting {
             let lowat = s.common.rcvlowat.load(Ordering::Relaxed).max(1) as usize;
             if i.recv.len() >= lowat.min(RCVBUF) {
                 ev |= READABLE;
             }
-            if i.shut & SEND_SHUTDOWN != 0 || s.common.writable() {
-                ev |= poll::POLLOUT | poll::POLLWRNORM;
+            if i.shut.contains(Shutdown::SEND) || s.common.writable() {
+                ev |= PollEvents::WRITABLE;
             }
             if i.urgent.is_some() {
-                ev |= poll::POLLPRI;
+                ev |= PollEvents::PRI;
             }
         }
         ev
@@ -80,20 +78,20 @@ impl Transport for Inside {
         i.fin
     }
 
-    fn shut(&self, _how: u8) {
+    fn shut(&self, _how: Shutdown) {
         // The other end reads it from this one.
     }
 }
 
 /// Sends all of `input`.
 fn send(s: &Tcp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
-    let nonblock = msg.flags & MSG_DONTWAIT != 0;
+    let nonblock = msg.flags.contains(MsgFlags::DONTWAIT);
     let deadline = s.common.send_deadline();
     if input.remaining() == 0 {
         return state(s).unwrap_or(Ok(None)).map(|_| 0);
     }
     // The last byte of an urgent send is the urgent one.
-    let urgent = msg.flags & MSG_OOB != 0;
+    let urgent = msg.flags.contains(MsgFlags::OOB);
     while input.remaining() > 0 {
         let sent = input.done();
         match send_some(s, input, nonblock, deadline, urgent) {
@@ -112,7 +110,7 @@ fn state(s: &Tcp) -> Option<Result<Option<Arc<Tcp>>>> {
     }
     let i = s.inner.lock();
     match i.state {
-        State::Established if i.shut & SEND_SHUTDOWN == 0 => Some(Ok(i.peer.clone())),
+        State::Established if !i.shut.contains(Shutdown::SEND) => Some(Ok(i.peer.clone())),
         State::Connecting => None,
         _ => Some(Err(Errno::EPIPE)),
     }
@@ -171,21 +169,21 @@ fn send_some(
     if let Some(l) = kept_by {
         peer.let_in(&l);
     }
-    peer.common.wake_read(if urgent { READABLE | poll::POLLPRI } else { READABLE });
+    peer.common.wake_read(if urgent { READABLE | PollEvents::PRI } else { READABLE });
     Ok(())
 }
 
 /// Receives up to what `out` takes.
-fn recv(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+fn recv(s: &Tcp, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
     let mut r = Received::default();
     let want = out.remaining();
-    let nonblock = flags & MSG_DONTWAIT != 0;
+    let nonblock = flags.contains(MsgFlags::DONTWAIT);
     let lowat = s.common.rcvlowat.load(Ordering::Relaxed).max(1) as usize;
-    let target = if flags & MSG_WAITALL != 0 { want } else { lowat.min(want) };
+    let target = if flags.contains(MsgFlags::WAITALL) { want } else { lowat.min(want) };
     let deadline = s.common.recv_deadline();
-    let discard = flags & MSG_TRUNC != 0;
+    let discard = flags.contains(MsgFlags::TRUNC);
     // With MSG_PEEK and MSG_WAITALL the bytes stay, so wait until enough are there.
-    let need = if flags & MSG_PEEK != 0 { target } else { 1 };
+    let need = if flags.contains(MsgFlags::PEEK) { target } else { 1 };
     loop {
         match wait(&s.common.rq, nonblock, deadline, || ready(s, need)) {
             Ok(true) => {}
@@ -198,7 +196,7 @@ fn recv(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
             let mut i = s.inner.lock();
             let n = i.recv.len().min(want - r.len);
             r.len += n;
-            if flags & MSG_PEEK != 0 {
+            if flags.contains(MsgFlags::PEEK) {
                 break;
             }
             i.recv.consume(n);
@@ -207,10 +205,10 @@ fn recv(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
             if let Some(p) = peer {
                 p.common.uncharge(n);
             }
-        } else if !move_some(s, out, &mut r, flags & MSG_PEEK != 0)? {
+        } else if !move_some(s, out, &mut r, flags.contains(MsgFlags::PEEK))? {
             break;
         }
-        if r.len >= target || flags & MSG_PEEK != 0 {
+        if r.len >= target || flags.contains(MsgFlags::PEEK) {
             break;
         }
     }
@@ -220,7 +218,7 @@ fn recv(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
 /// `Some(Ok(true))` when there are bytes, `Some(Ok(false))` at the end.
 fn ready(s: &Tcp, need: usize) -> Option<Result<bool>> {
     let i = s.inner.lock();
-    if i.recv.len() >= need || (!i.recv.is_empty() && i.shut & RCV_SHUTDOWN != 0) {
+    if i.recv.len() >= need || (!i.recv.is_empty() && i.shut.contains(Shutdown::RECEIVE)) {
         return Some(Ok(true));
     }
     // The end is the end, also of a connection that was reset after it.
@@ -230,7 +228,7 @@ fn ready(s: &Tcp, need: usize) -> Option<Result<bool>> {
     if let Some(e) = s.common.take_error() {
         return Some(Err(e));
     }
-    if i.shut & RCV_SHUTDOWN != 0 {
+    if i.shut.contains(Shutdown::RECEIVE) {
         return Some(Ok(false));
     }
     match i.state {
@@ -327,12 +325,12 @@ fn move_some(s: &Tcp, out: &mut Output<'_>, r: &mut Received, peek: bool) -> Res
     Ok(!fault && !at_mark)
 }
 
-fn recv_urgent(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+fn recv_urgent(s: &Tcp, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
     let byte = {
         let mut i = s.inner.lock();
-        let b = if flags & MSG_PEEK != 0 { i.urgent } else { i.urgent.take() };
+        let b = if flags.contains(MsgFlags::PEEK) { i.urgent } else { i.urgent.take() };
         b.ok_or(Errno::EINVAL)?
     };
     let len = if out.remaining() > 0 { out.write(&[byte])? } else { 0 };
-    Ok(Received { len, flags: MSG_OOB, ..Received::default() })
+    Ok(Received { len, flags: MsgFlags::OOB, ..Received::default() })
 }

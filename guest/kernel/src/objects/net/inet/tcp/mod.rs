@@ -24,13 +24,12 @@ use doppel_machine::sync::SpinLock;
 
 use super::ipopts::{self, IpOptions};
 use super::{End, binding, check_bind, claim, share_anew};
-use crate::core::sched::PollTable;
+use crate::core::sched::{PollEvents, PollTable};
 use crate::objects::net::common::{Common, wait};
 use crate::objects::net::consts as c;
-use crate::objects::net::consts::{RCV_SHUTDOWN, SEND_SHUTDOWN, SOCK_STREAM};
+use crate::objects::net::consts::{MsgFlags, SOCK_STREAM, Shutdown};
 use crate::objects::net::outside::Far;
 use crate::objects::net::socket::{Received, SendMsg, SocketOps};
-use crate::objects::vfs::file::poll;
 use crate::objects::vfs::{Input, Output};
 use crate::{Errno, Result};
 use options::TcpOptions;
@@ -42,7 +41,7 @@ const SNDBUF: usize = 16_384;
 const CONNECTED_SNDBUF: usize = 87_040;
 /// See [`SNDBUF`].
 const RCVBUF: usize = 131_072;
-pub(crate) const BOTH: u8 = RCV_SHUTDOWN | SEND_SHUTDOWN;
+pub(crate) const BOTH: Shutdown = Shutdown::all();
 
 /// Where an endpoint is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +80,7 @@ pub(crate) struct Inner {
     pub(crate) state: State,
     pub(crate) told: Told,
     /// RCV: no more comes (FIN, or shut here); SEND: no more goes.
-    pub(crate) shut: u8,
+    pub(crate) shut: Shutdown,
     /// The other end's FIN has come: reads end there, whatever happens to the connection later.
     pub(super) fin: bool,
     /// This end's FIN went before that.
@@ -146,7 +145,7 @@ impl Tcp {
                 far: None,
                 parted: false,
                 listener: None,
-                shut: 0,
+                shut: Shutdown::empty(),
                 fin: false,
                 first: false,
                 kept_by: None,
@@ -195,8 +194,8 @@ impl Tcp {
     fn state_number(&self, i: &Inner) -> u8 {
         match i.state {
             State::Established if i.far.is_some() && i.shut == BOTH => 7,
-            State::Established if i.far.is_some() && i.shut & RCV_SHUTDOWN != 0 => 8,
-            State::Established => match (i.fin, i.shut & SEND_SHUTDOWN != 0) {
+            State::Established if i.far.is_some() && i.shut.contains(Shutdown::RECEIVE) => 8,
+            State::Established => match (i.fin, i.shut.contains(Shutdown::SEND)) {
                 (true, true) => 7,
                 (true, false) => 8,
                 (false, true) => 5,
@@ -285,7 +284,7 @@ impl SocketOps for Tcp {
         PORTS.get().tcp.lock().listen(port, self.common.ino).map_err(|_| Errno::EADDRINUSE)?;
         i.max_backlog = usize::try_from(backlog).unwrap_or(c::SOMAXCONN).min(c::SOMAXCONN);
         i.state = State::Listening;
-        i.shut = 0;
+        i.shut = Shutdown::empty();
         drop(i);
         self.listen_far();
         Ok(())
@@ -312,7 +311,7 @@ impl SocketOps for Tcp {
                     return self.await_connection();
                 }
                 (State::Closed, Told::Failure) => {
-                    i.shut = 0;
+                    i.shut = Shutdown::empty();
                     drop(i);
                     self.unbind(false);
                     return Err(self.common.take_error().unwrap_or(Errno::ECONNABORTED));
@@ -336,7 +335,7 @@ impl SocketOps for Tcp {
                 i.backlog.extend(next.clone());
                 return Some(Ok((s, next)));
             }
-            (i.shut & RCV_SHUTDOWN != 0).then_some(Err(Errno::EINVAL))
+            (i.shut.contains(Shutdown::RECEIVE)).then_some(Err(Errno::EINVAL))
         })?;
         if let Some(client) = promoted.and_then(|p| p.peer()) {
             client.established();
@@ -356,7 +355,7 @@ impl SocketOps for Tcp {
     fn remote(&self) -> Result<Addr> {
         let i = self.inner.lock();
         // Once both have said that they are done there is no connection any more.
-        let over = i.far.is_none() && i.fin && i.shut & SEND_SHUTDOWN != 0;
+        let over = i.far.is_none() && i.fin && i.shut.contains(Shutdown::SEND);
         if i.state != State::Established || over {
             return Err(Errno::ENOTCONN);
         }
@@ -370,17 +369,17 @@ impl SocketOps for Tcp {
     fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
         let far = self.far();
         let sent = transport::of(far.as_deref()).send(self, input, &msg);
-        if msg.flags & c::MSG_ZEROCOPY != 0 && sent.is_ok() {
+        if msg.flags.contains(MsgFlags::ZEROCOPY) && sent.is_ok() {
             self.common.copied(msg.flags);
         }
         sent
     }
 
-    fn recv(&self, out: &mut Output<'_>, flags: u32) -> Result<Received> {
-        if flags & c::MSG_OOB != 0 {
+    fn recv(&self, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
+        if flags.contains(MsgFlags::OOB) {
             return transport::of(self.far().as_deref()).receive_urgent(self, out, flags);
         }
-        if flags & c::MSG_ERRQUEUE != 0 {
+        if flags.contains(MsgFlags::ERRQUEUE) {
             return self.common.receive_error(out, flags);
         }
         let far = {
@@ -396,12 +395,12 @@ impl SocketOps for Tcp {
         transport::of(far.as_deref()).receive(self, out, flags)
     }
 
-    fn shutdown(&self, how: u8) -> Result<()> {
+    fn shutdown(&self, how: Shutdown) -> Result<()> {
         let (listening, peer) = {
             let mut i = self.inner.lock();
             match i.state {
                 State::Established => {}
-                State::Listening if how & RCV_SHUTDOWN != 0 => {}
+                State::Listening if how.contains(Shutdown::RECEIVE) => {}
                 State::Listening => return Ok(()),
                 State::Connecting => {
                     drop(i);
@@ -411,7 +410,7 @@ impl SocketOps for Tcp {
                 State::Closed | State::Dead => return Err(Errno::ENOTCONN),
             }
             i.transport().shut(how);
-            let fin = how & SEND_SHUTDOWN != 0 && i.shut & SEND_SHUTDOWN == 0;
+            let fin = how.contains(Shutdown::SEND) && !i.shut.contains(Shutdown::SEND);
             i.shut |= how;
             if fin {
                 i.first = !(i.fin || i.transport().ended(&i));
@@ -425,7 +424,7 @@ impl SocketOps for Tcp {
                 self.leave_far(None, listener, true);
                 let mut i = self.inner.lock();
                 i.state = State::Closed;
-                i.shut = 0;
+                i.shut = Shutdown::empty();
                 let mut w = core::mem::take(&mut i.backlog);
                 w.extend(core::mem::take(&mut i.deferred).into_iter().map(|(_, s)| s));
                 w.extend(core::mem::take(&mut i.pending));
@@ -440,18 +439,18 @@ impl SocketOps for Tcp {
             p.wait_if_first();
             p.finish();
         }
-        self.common.wake_all(poll::POLLIN | poll::POLLOUT | poll::POLLRDHUP | poll::POLLHUP);
+        self.common.wake_all(PollEvents::IN | PollEvents::OUT | PollEvents::RDHUP | PollEvents::HUP);
         Ok(())
     }
 
-    fn poll(&self, table: Option<&mut PollTable>) -> u32 {
+    fn poll(&self, table: Option<&mut PollTable>) -> PollEvents {
         self.common.register(table);
         let mut i = self.inner.lock();
         if i.state == State::Listening {
             i.admit();
-            return if i.backlog.is_empty() { 0 } else { poll::POLLIN | poll::POLLRDNORM };
+            return PollEvents::READABLE.when(!i.backlog.is_empty());
         }
-        let error = if self.common.has_error() { poll::POLLERR } else { 0 };
+        let error = PollEvents::ERR.when(self.common.has_error());
         i.transport().events(self, &i) | error
     }
 

@@ -7,20 +7,18 @@ use doppel_abi_service::net as abi;
 
 use super::transport::Transport;
 use super::{BOTH, Inner, State, Tcp, Told, options};
+use crate::core::sched::PollEvents;
 use crate::core::time;
 use crate::objects::net::common::wait;
-use crate::objects::net::consts::{
-    MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN, SO_OOBINLINE,
-};
+use crate::objects::net::consts::{MsgFlags, SO_OOBINLINE, Shutdown};
 use crate::objects::net::inet::{End, own_address};
 use crate::objects::net::outside::{self, Far, Network, Outside};
 use crate::objects::net::socket::{Received, SendMsg};
-use crate::objects::vfs::file::poll;
 use crate::objects::vfs::{Input, Output};
 use crate::{Errno, Result};
 
-const READABLE: u32 = poll::POLLIN | poll::POLLRDNORM;
-const WRITABLE: u32 = poll::POLLOUT | poll::POLLWRNORM;
+const READABLE: PollEvents = PollEvents::READABLE;
+const WRITABLE: PollEvents = PollEvents::WRITABLE;
 
 impl Tcp {
     /// The stream outside, if this endpoint has one.
@@ -40,7 +38,7 @@ impl Tcp {
         let from = {
             let mut i = self.inner.lock();
             i.state = State::Connecting;
-            i.shut = 0;
+            i.shut = Shutdown::empty();
             i.remote = to;
             i.far = Some(network.far(number));
             i.local
@@ -150,7 +148,7 @@ impl Outside for Tcp {
         network.enter(far.number(), server.weak());
         {
             let mut i = self.inner.lock();
-            if i.state != State::Listening || i.shut & RCV_SHUTDOWN != 0 {
+            if i.state != State::Listening || i.shut.contains(Shutdown::RECEIVE) {
                 return false;
             }
             {
@@ -177,8 +175,8 @@ impl Outside for Tcp {
             drop(i);
             self.common.set_error(e);
         }
-        let hup = if far.ended() { poll::POLLRDHUP } else { 0 };
-        let urgent = if far.urged() { poll::POLLPRI } else { 0 };
+        let hup = PollEvents::RDHUP.when(far.ended());
+        let urgent = PollEvents::PRI.when(far.urged());
         self.common.wake_read(READABLE | hup | urgent);
         if far.room() > 0 {
             self.common.wake_write(WRITABLE);
@@ -214,15 +212,15 @@ impl Transport for Far {
         send(s, self, input, msg)
     }
 
-    fn receive(&self, s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+    fn receive(&self, s: &Tcp, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
         recv(s, self, out, flags)
     }
 
-    fn receive_urgent(&self, s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+    fn receive_urgent(&self, s: &Tcp, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
         recv_urgent(s, self, out, flags)
     }
 
-    fn events(&self, s: &Tcp, i: &Inner) -> u32 {
+    fn events(&self, s: &Tcp, i: &Inner) -> PollEvents {
         events(s, self, i)
     }
 
@@ -242,11 +240,11 @@ impl Transport for Far {
         Self::ended(self)
     }
 
-    fn shut(&self, how: u8) {
-        if how & SEND_SHUTDOWN != 0 {
+    fn shut(&self, how: Shutdown) {
+        if how.contains(Shutdown::SEND) {
             self.end();
         }
-        if how & RCV_SHUTDOWN != 0 {
+        if how.contains(Shutdown::RECEIVE) {
             self.hang_up();
         }
     }
@@ -255,7 +253,7 @@ impl Transport for Far {
 /// Sends all of `input`.
 fn send(s: &Tcp, far: &Far, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
     outside::used();
-    let nonblock = msg.flags & MSG_DONTWAIT != 0;
+    let nonblock = msg.flags.contains(MsgFlags::DONTWAIT);
     let deadline = s.common.send_deadline();
     loop {
         let room = wait(&s.common.wq, nonblock, deadline, || {
@@ -267,7 +265,7 @@ fn send(s: &Tcp, far: &Far, input: &mut Input<'_>, msg: &SendMsg) -> Result<usiz
                 (i.state, i.shut)
             };
             match state {
-                State::Established if shut & SEND_SHUTDOWN == 0 => {
+                State::Established if !shut.contains(Shutdown::SEND) => {
                     (far.room() > 0 || !waits(|| far.wait_for_room())).then_some(Ok(()))
                 }
                 State::Connecting => None,
@@ -294,14 +292,14 @@ fn waits(ask: impl Fn() -> bool) -> bool {
 }
 
 /// Receives up to what `out` takes.
-fn recv(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+fn recv(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
     outside::used();
     let mut r = Received::default();
     let want = out.remaining();
-    let nonblock = flags & MSG_DONTWAIT != 0;
-    let peek = flags & MSG_PEEK != 0;
+    let nonblock = flags.contains(MsgFlags::DONTWAIT);
+    let peek = flags.contains(MsgFlags::PEEK);
     let lowat = s.common.rcvlowat.load(Ordering::Relaxed).max(1) as usize;
-    let target = if flags & MSG_WAITALL != 0 { want } else { lowat.min(want) };
+    let target = if flags.contains(MsgFlags::WAITALL) { want } else { lowat.min(want) };
     // With MSG_PEEK the bytes stay, so wait until enough are there; never for more than a buffer holds.
     let need = if peek { target.min(abi::BUFFER as usize) } else { 1 };
     let deadline = s.common.recv_deadline();
@@ -322,7 +320,7 @@ fn recv(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) -> Result<Received
             Some(before @ 1..) => before.min(want - r.len),
             _ => want - r.len,
         };
-        let to = if flags & MSG_TRUNC != 0 { None } else { Some(&mut *out) };
+        let to = if flags.contains(MsgFlags::TRUNC) { None } else { Some(&mut *out) };
         match far.receive(to, most, peek) {
             Ok(n) => r.len += n,
             Err(_) if r.len > 0 => break,
@@ -341,7 +339,7 @@ fn ready(s: &Tcp, far: &Far, need: usize) -> Option<Result<bool>> {
         let i = s.inner.lock();
         (i.state, i.shut)
     };
-    let over = far.ended() || shut & RCV_SHUTDOWN != 0;
+    let over = far.ended() || shut.contains(Shutdown::RECEIVE);
     let there = readable(s, far);
     if there >= need || (there > 0 && over) {
         return Some(Ok(true));
@@ -369,13 +367,13 @@ fn readable(s: &Tcp, far: &Far) -> usize {
 }
 
 /// Receives the urgent byte.
-fn recv_urgent(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+fn recv_urgent(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received> {
     if s.common.on(SO_OOBINLINE) {
         return Err(Errno::EINVAL);
     }
-    let byte = far.receive_urgent(flags & MSG_PEEK != 0).ok_or(Errno::EINVAL)?;
+    let byte = far.receive_urgent(flags.contains(MsgFlags::PEEK)).ok_or(Errno::EINVAL)?;
     let len = if out.remaining() > 0 { out.write(&[byte])? } else { 0 };
-    Ok(Received { len, flags: MSG_OOB, ..Received::default() })
+    Ok(Received { len, flags: MsgFlags::OOB, ..Received::default() })
 }
 
 /// Bytes before the urgent one, or all that are there (FIONREAD).
@@ -385,13 +383,13 @@ fn readable_bytes(s: &Tcp, far: &Far) -> usize {
 }
 
 /// Events that hold for a connection, but for an error.
-fn events(s: &Tcp, far: &Far, i: &Inner) -> u32 {
-    let mut ev = 0;
-    let over = i.shut & RCV_SHUTDOWN != 0 || far.ended();
+fn events(s: &Tcp, far: &Far, i: &Inner) -> PollEvents {
+    let mut ev = PollEvents::empty();
+    let over = i.shut.contains(Shutdown::RECEIVE) || far.ended();
     if over {
-        ev |= READABLE | poll::POLLRDHUP;
-        if i.shut & SEND_SHUTDOWN != 0 {
-            ev |= poll::POLLHUP;
+        ev |= READABLE | PollEvents::RDHUP;
+        if i.shut.contains(Shutdown::SEND) {
+            ev |= PollEvents::HUP;
         }
     }
     if i.state == State::Established {
@@ -401,11 +399,11 @@ fn events(s: &Tcp, far: &Far, i: &Inner) -> u32 {
             ev |= READABLE;
         }
         if far.has_urgent() {
-            ev |= poll::POLLPRI;
+            ev |= PollEvents::PRI;
         }
         // Linux: a third of the buffer.
         let writable = || far.room() >= abi::BUFFER as usize / 3;
-        if i.shut & SEND_SHUTDOWN != 0 || writable() || (!far.wait_for_room() && writable()) {
+        if i.shut.contains(Shutdown::SEND) || writable() || (!far.wait_for_room() && writable()) {
             ev |= WRITABLE;
         }
     }

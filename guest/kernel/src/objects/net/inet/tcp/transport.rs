@@ -6,6 +6,8 @@
 use super::inside::Inside;
 use super::{Inner, Tcp};
 use crate::Result;
+use crate::core::sched::PollEvents;
+use crate::objects::net::consts::{MsgFlags, Shutdown};
 use crate::objects::net::outside::Far;
 use crate::objects::net::socket::{Received, SendMsg};
 use crate::objects::vfs::{Input, Output};
@@ -16,13 +18,13 @@ pub(super) trait Transport {
     fn send(&self, s: &Tcp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize>;
 
     /// Receives up to what `out` takes, which is not nothing.
-    fn receive(&self, s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received>;
+    fn receive(&self, s: &Tcp, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received>;
 
     /// Receives the urgent byte (MSG_OOB).
-    fn receive_urgent(&self, s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received>;
+    fn receive_urgent(&self, s: &Tcp, out: &mut Output<'_>, flags: MsgFlags) -> Result<Received>;
 
     /// Events that hold, but for an error.
-    fn events(&self, s: &Tcp, i: &Inner) -> u32;
+    fn events(&self, s: &Tcp, i: &Inner) -> PollEvents;
 
     /// Bytes that can be read now (FIONREAD).
     fn readable_bytes(&self, s: &Tcp, i: &Inner) -> usize;
@@ -36,8 +38,8 @@ pub(super) trait Transport {
     /// Whether the other end has said that nothing more comes.
     fn ended(&self, i: &Inner) -> bool;
 
-    /// Tells the way itself of a shutdown: a mask of RCV_SHUTDOWN and SEND_SHUTDOWN.
-    fn shut(&self, how: u8);
+    /// Tells the way itself of a shutdown: the sides that are meant.
+    fn shut(&self, how: Shutdown);
 }
 
 /// That of an endpoint with this stream outside, or none.

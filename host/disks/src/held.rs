@@ -1,0 +1,158 @@
+//! Disks that domains have while they run.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use doppel_disk::{BLOCK, File as _, Header, MAP_AT, Stack, map_bytes};
+use doppel_storage::{DiskFiles, Volume};
+use rustix::fs::{FallocateFlags, FlockOperation, flock};
+
+use crate::error::{Error, IoContext, Result};
+use crate::layers::{Layers, header_of};
+use crate::store::{LOCK, read_record};
+
+const LIVE: &str = "live";
+/// What a live map begins with.
+const MAGIC: &[u8; 8] = b"DOPPLIVE";
+/// How long somebody who has just given a disk up may take.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(2);
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A domain has the disk as long as this is held: alone, or with others that only read.
+#[derive(Debug)]
+pub struct Held {
+    dir: PathBuf,
+    read_only: bool,
+    lock: File,
+}
+
+impl Held {
+    /// The disk in this directory; none: somebody else has it. Who has had it until now may still do what was asked last: that is
+    /// waited for.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn of(dir: &Path, read_only: bool) -> Result<Option<Self>> {
+        let begun = Instant::now();
+        loop {
+            match Self::at_once(dir, read_only)? {
+                None if begun.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+                held => return Ok(held),
+            }
+        }
+    }
+
+    /// The same without waiting.
+    pub(crate) fn at_once(dir: &Path, read_only: bool) -> Result<Option<Self>> {
+        let path = dir.join(LOCK);
+        let lock = File::open(&path).doing("open", &path)?;
+        let how = match read_only {
+            true => FlockOperation::NonBlockingLockShared,
+            false => FlockOperation::NonBlockingLockExclusive,
+        };
+        match flock(&lock, how) {
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            done => {
+                done.doing("lock", &path)?;
+                Ok(Some(Self { dir: dir.to_owned(), read_only, lock }))
+            }
+        }
+    }
+
+    /// What a storage service is given of it.
+    ///
+    /// # Errors
+    /// It is a snapshot and was to be written, it is damaged, or what the host says.
+    pub fn volume(&self) -> Result<Volume> {
+        let (paths, files) = self.files()?;
+        let top = paths.first().map_or(self.dir.as_path(), PathBuf::as_path);
+        let volume = Volume::open(top, self.read_only).doing("open", top)?;
+        Ok(Volume { disk: Some(files), ..volume })
+    }
+
+    /// The disk, for this process.
+    pub(crate) fn open(&self) -> Result<Stack<File>> {
+        let (_, files) = self.files()?;
+        files.open(self.read_only).doing("open", &self.dir)
+    }
+
+    /// Writes what is only known as long as the host runs to where it stays.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.open()?.flush().doing("sync", &self.dir)?;
+        let path = self.dir.join(LIVE);
+        fs::remove_file(&path).doing("remove", &path)
+    }
+
+    fn files(&self) -> Result<(Vec<PathBuf>, DiskFiles)> {
+        let record = read_record(&self.dir)?;
+        if record.snapshot && !self.read_only {
+            let name = self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            return Err(Error::Snapshot(name));
+        }
+        let layers = Layers::of(self.dir.parent().unwrap_or(&self.dir));
+        let paths = layers.chain(&record.layer)?;
+        let mut opened = Vec::new();
+        for (n, path) in paths.iter().enumerate() {
+            let writes = n == 0 && !self.read_only;
+            opened.push(File::options().read(true).write(writes).open(path).doing("open", path)?);
+        }
+        let live = match opened.first().zip(paths.first()) {
+            Some((top, path)) => self.live(top, &header_of(top, path)?)?,
+            None => None,
+        };
+        let lock = self.lock.try_clone().doing("keep", &self.dir)?;
+        Ok((paths, DiskFiles { layers: opened, live, lock }))
+    }
+
+    /// The live map of the topmost layer, which is made if it is missing and needed.
+    fn live(&self, top: &File, header: &Header) -> Result<Option<File>> {
+        let (path, begin) = (self.dir.join(LIVE), begin_of(header)?);
+        match File::options().read(true).write(!self.read_only).open(&path) {
+            Ok(live) => {
+                let mut found = vec![0; begin.len()];
+                live.read(0, &mut found).doing("read", &path)?;
+                if found == begin {
+                    return Ok(Some(live));
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e).doing("open", &path),
+        }
+        // One of another boot, or of another layer, counts no more.
+        if self.read_only {
+            return Ok(None);
+        }
+        let new = self.dir.join(".live");
+        let mut how = File::options();
+        let how = how.create(true).truncate(true).read(true).write(true).mode(0o600);
+        let live = how.open(&new).doing("make", &new)?;
+        copy_map(top, &live, header.size).and_then(|()| live.write(0, &begin)).doing("write", &new)?;
+        fs::rename(&new, &path).doing("rename", &new)?;
+        Ok(Some(live))
+    }
+}
+
+/// What the live map of a layer begins with in this boot of the host.
+fn begin_of(header: &Header) -> Result<Vec<u8>> {
+    let boot = fs::read(BOOT_ID).doing("read", Path::new(BOOT_ID))?;
+    Ok([MAGIC.as_slice(), &header.encode(), boot.trim_ascii()].concat())
+}
+
+/// Makes a live map of what the layer's own says; there is room for all of it.
+fn copy_map(top: &File, live: &File, size: u64) -> io::Result<()> {
+    let len = map_bytes(size);
+    rustix::fs::fallocate(live, FallocateFlags::empty(), 0, MAP_AT + len)?;
+    let mut page = [0; BLOCK as usize];
+    for at in (0..len / BLOCK).map(|page| MAP_AT + page * BLOCK) {
+        top.read(at, &mut page)?;
+        if page.iter().any(|byte| *byte != 0) {
+            live.write(at, &page)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,376 @@
+//! The disks of a store.
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use doppel_disk::{BLOCK, DATA_AT, MOST_BYTES, MOST_LAYERS};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, IoContext, Result};
+use crate::format;
+use crate::held::Held;
+use crate::layers::{Layers, header_of, name_of};
+
+const RECORD: &str = "disk.json";
+pub(crate) const LOCK: &str = "lock";
+/// What no disk's name begins with.
+const DOT: &str = ".";
+/// What is being made or removed begins so.
+const UNFINISHED: &str = ".new-";
+const GONE: &str = ".gone-";
+/// Bytes of a block, as `stat(2)` counts them.
+const SECTOR: u64 = 512;
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Its name.
+    pub name: String,
+    /// Its directory on this host.
+    pub dir: PathBuf,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Nothing of it changes.
+    pub snapshot: bool,
+    /// How many layers it has.
+    pub layers: usize,
+    /// Bytes of the host's disk that its own layer takes: those below may be others' as well.
+    pub used: u64,
+}
+
+/// What is written down.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    created: u64,
+    /// Its topmost layer.
+    pub layer: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub snapshot: bool,
+}
+
+/// All disks of a store.
+#[derive(Clone, Debug)]
+pub struct DiskStore {
+    root: PathBuf,
+    layers: Layers,
+}
+
+impl DiskStore {
+    /// Those of the store in this directory.
+    #[must_use]
+    pub fn of(store: &Path) -> Self {
+        let root = store.join("disks");
+        Self { layers: Layers::of(&root), root }
+    }
+
+    /// Makes one of so many bytes, all zero.
+    ///
+    /// # Errors
+    /// The name is none or taken, the size is no multiple of 4 KiB up to 8 TiB, or what the host says.
+    pub fn create(&self, name: &str, size: u64) -> Result<Disk> {
+        check_size(size)?;
+        self.make(name, size, |_| Ok(()))
+    }
+
+    /// The same with an empty file system on it, that para domains mount.
+    ///
+    /// # Errors
+    /// As for [`Self::create`], or the size is less than 1 MiB.
+    pub fn create_formatted(&self, name: &str, size: u64) -> Result<Disk> {
+        check_size(size)?;
+        format::check_size(size)?;
+        self.make(name, size, |dir| {
+            let held = Held::of(dir, false)?.ok_or_else(|| Error::InUse(name.to_owned()))?;
+            format::make(&held.open()?).doing("format", dir)?;
+            held.settle()
+        })
+    }
+
+    fn make(&self, name: &str, size: u64, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<Disk> {
+        let _lock = self.lock()?;
+        self.check_free(name)?;
+        let layer = self.layers.make(None, size)?;
+        self.put(name, &Record { created: now(), layer: name_of(&layer), snapshot: false }, prepare)
+    }
+
+    /// Makes a disk that is what another one is now, and of which nothing changes. It takes no time and no room.
+    ///
+    /// # Errors
+    /// There is no such disk, a domain has it, the name is none or taken, it has too many layers, or what the host says.
+    pub fn snapshot(&self, of: &str, name: &str) -> Result<Disk> {
+        let _lock = self.lock()?;
+        self.check_free(name)?;
+        let layer = self.freeze(&self.get(of)?)?;
+        self.put(name, &Record { created: now(), layer, snapshot: true }, |_| Ok(()))
+    }
+
+    /// Makes a disk that begins as what another one is now. It takes no time and no room.
+    ///
+    /// # Errors
+    /// As for [`Self::snapshot`].
+    pub fn clone_of(&self, of: &str, name: &str) -> Result<Disk> {
+        let _lock = self.lock()?;
+        self.check_free(name)?;
+        let below = self.freeze(&self.get(of)?)?;
+        let layer = self.over(&below)?;
+        self.put(name, &Record { created: now(), layer, snapshot: false }, |_| Ok(()))
+    }
+
+    /// The layer that has all a disk is now, and in which nothing changes from here on.
+    fn freeze(&self, disk: &Disk) -> Result<String> {
+        let record = read_record(&disk.dir)?;
+        if record.snapshot {
+            return Ok(record.layer);
+        }
+        let held = self.hold(disk, false)?;
+        held.settle()?;
+        let layer = self.over(&record.layer)?;
+        // The disk writes elsewhere before anybody relies upon what it has written.
+        write_record(&disk.dir, &Record { layer, ..record })?;
+        Ok(record.layer)
+    }
+
+    /// A new layer over another.
+    fn over(&self, below: &str) -> Result<String> {
+        if self.layers.chain(below)?.len() >= MOST_LAYERS {
+            let text = format!("{MOST_LAYERS} layers are the most: `doppel disk flatten` makes one of them");
+            return Err(Error::Wrong(text));
+        }
+        let path = self.layers.path(below);
+        let header = header_of(&File::open(&path).doing("open", &path)?, &path)?;
+        Ok(name_of(&self.layers.make(Some(header.id), header.size)?))
+    }
+
+    /// Gives a disk another size. What is behind the new end is lost, what comes behind the old one is zero.
+    ///
+    /// # Errors
+    /// There is none, a domain has it, it is a snapshot, the size is none, or what the host says.
+    pub fn resize(&self, name: &str, size: u64) -> Result<Disk> {
+        check_size(size)?;
+        let _lock = self.lock()?;
+        let disk = self.get(name)?;
+        let held = self.hold(&disk, false)?;
+        held.settle()?;
+        let path = self.layers.path(&read_record(&disk.dir)?.layer);
+        let file = File::options().read(true).write(true).open(&path).doing("open", &path)?;
+        let header = header_of(&file, &path)?;
+        if size > header.size {
+            file.set_len(DATA_AT + size).doing("resize", &path)?;
+        }
+        doppel_disk::resize(&file, header, size).doing("resize", &path)?;
+        file.set_len(DATA_AT + size).doing("resize", &path)?;
+        self.get(name)
+    }
+
+    /// Copies all that a disk has in other layers into its own, so that it needs none of them.
+    ///
+    /// # Errors
+    /// There is none, a domain has it, it is a snapshot, or what the host says.
+    pub fn flatten(&self, name: &str) -> Result<Disk> {
+        let _lock = self.lock()?;
+        let disk = self.get(name)?;
+        let held = self.hold(&disk, false)?;
+        held.open()?.flatten().doing("flatten", &disk.dir)?;
+        self.collect()?;
+        self.get(name)
+    }
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// There is none, or what the host says.
+    pub fn get(&self, name: &str) -> Result<Disk> {
+        doppel_spec::check_disk_name(name).map_err(Error::Wrong)?;
+        let dir = self.at(name);
+        let Record { created, layer, snapshot } = read_record(&dir)?;
+        let paths = self.layers.chain(&layer)?;
+        let path = self.layers.path(&layer);
+        let file = File::open(&path).doing("open", &path)?;
+        let size = header_of(&file, &path)?.size;
+        let used = file.metadata().doing("examine", &path)?.blocks() * SECTOR;
+        Ok(Disk { name: name.to_owned(), dir, created, size, snapshot, layers: paths.len(), used })
+    }
+
+    /// All of them, by name.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn list(&self) -> Result<Vec<Disk>> {
+        let mut all = Vec::new();
+        for name in names(&self.root)?.into_iter().filter(|name| !name.starts_with(DOT)) {
+            match self.get(&name) {
+                // Removed meanwhile, or somebody else's.
+                Err(Error::NotFound(_) | Error::Wrong(_)) => {}
+                other => all.push(other?),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Removes one that no running domain has. What others have in common with it stays.
+    ///
+    /// # Errors
+    /// There is none, a domain has it, or what the host says.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let _lock = self.lock()?;
+        let disk = self.get(name)?;
+        let _held = self.hold_any(&disk, false)?;
+        let gone = self.root.join(format!("{GONE}{name}"));
+        fs::rename(&disk.dir, &gone).doing("rename", &disk.dir)?;
+        sync(&self.root)?;
+        fs::remove_dir_all(&gone).doing("remove", &gone)?;
+        self.collect()
+    }
+
+    /// Removes what was not finished when a process died.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn sweep(&self) -> Result<()> {
+        if !self.root.exists() {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        let unfinished = |name: &String| name.starts_with(UNFINISHED) || name.starts_with(GONE);
+        for name in names(&self.root)?.into_iter().filter(unfinished) {
+            let path = self.root.join(name);
+            fs::remove_dir_all(&path).doing("remove", &path)?;
+        }
+        self.collect()
+    }
+
+    /// Removes layers that no disk needs. Whoever makes one has the lock.
+    fn collect(&self) -> Result<()> {
+        let mut needed = HashSet::new();
+        for name in names(&self.root)?.into_iter().filter(|name| !name.starts_with(DOT)) {
+            match read_record(&self.at(&name)) {
+                Err(Error::NotFound(_)) => {}
+                // As long as one cannot be read, nobody knows what it needs.
+                record => needed.extend(self.layers.chain(&record?.layer)?),
+            }
+        }
+        self.layers.keep_only(&needed)
+    }
+
+    /// Keeps a disk for a domain that is about to run, as long as this process has what is returned.
+    ///
+    /// # Errors
+    /// A domain runs with it that writes, or this one is to write and a domain reads it; or what the host says.
+    pub fn hold(&self, disk: &Disk, read_only: bool) -> Result<Held> {
+        if disk.snapshot && !read_only {
+            return Err(Error::Snapshot(disk.name.clone()));
+        }
+        self.hold_any(disk, read_only)
+    }
+
+    fn hold_any(&self, disk: &Disk, read_only: bool) -> Result<Held> {
+        Held::of(&disk.dir, read_only)?.ok_or_else(|| Error::InUse(disk.name.clone()))
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    fn check_free(&self, name: &str) -> Result<()> {
+        doppel_spec::check_disk_name(name).map_err(Error::Wrong)?;
+        if self.at(name).exists() { Err(Error::Exists(name.to_owned())) } else { Ok(()) }
+    }
+
+    /// There is a disk of this name from here on, once `prepare` is done with its directory.
+    fn put(&self, name: &str, record: &Record, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<Disk> {
+        let unfinished = tempfile::Builder::new()
+            .prefix(UNFINISHED)
+            .tempdir_in(&self.root)
+            .doing("make a directory in", &self.root)?;
+        let at = unfinished.path();
+        write_record(at, record)?;
+        new_file(&at.join(LOCK))?;
+        prepare(at)?;
+        sync(at)?;
+        let from = unfinished.keep();
+        fs::rename(&from, self.at(name)).doing("rename", &from)?;
+        sync(&self.root)?;
+        self.get(name)
+    }
+
+    fn lock(&self) -> Result<File> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.root).doing("make", &self.root)?;
+        let path = self.root.join(".lock");
+        let file =
+            File::options().create(true).truncate(false).write(true).open(&path).doing("open", &path)?;
+        flock(&file, FlockOperation::LockExclusive).doing("lock", &path)?;
+        Ok(file)
+    }
+}
+
+impl Disk {
+    /// Whether a domain runs with it.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(Held::at_once(&self.dir, false), Ok(None))
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn check_size(size: u64) -> Result<()> {
+    if size == 0 || !size.is_multiple_of(BLOCK) || size > MOST_BYTES {
+        let text = format!("{size} bytes is no size of a disk: a multiple of {BLOCK}, at most {MOST_BYTES}");
+        return Err(Error::Wrong(text));
+    }
+    Ok(())
+}
+
+/// What is written down of the disk in this directory.
+pub(crate) fn read_record(dir: &Path) -> Result<Record> {
+    let name = || dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let text = match fs::read(dir.join(RECORD)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Error::NotFound(name())),
+        read => read.doing("read", &dir.join(RECORD))?,
+    };
+    serde_json::from_slice(&text).map_err(|e| Error::Damaged { name: name(), why: e.to_string() })
+}
+
+/// Writes it down; after a power cut there is the old one or this one.
+fn write_record(dir: &Path, record: &Record) -> Result<()> {
+    let (new, path) = (dir.join(".disk.json"), dir.join(RECORD));
+    let text = serde_json::to_vec(record)
+        .map_err(|e| Error::Damaged { name: dir.display().to_string(), why: e.to_string() })?;
+    let mut how = File::options();
+    let how = how.create(true).truncate(true).write(true).mode(0o600);
+    let mut file = how.open(&new).doing("make", &new)?;
+    io::Write::write_all(&mut file, &text).and_then(|()| file.sync_all()).doing("write", &new)?;
+    fs::rename(&new, &path).doing("rename", &new)?;
+    sync(dir)
+}
+
+fn new_file(path: &Path) -> Result<File> {
+    File::options().create_new(true).write(true).mode(0o600).open(path).doing("make", path)
+}
+
+fn sync(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|f| f.sync_all()).doing("sync", dir)
+}
+
+/// Names in a directory, sorted; none if there is no such directory.
+fn names(dir: &Path) -> Result<Vec<String>> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.doing("list", dir)?,
+    };
+    let mut all = Vec::new();
+    for entry in entries {
+        all.extend(entry.doing("list", dir)?.file_name().into_string());
+    }
+    all.sort_unstable();
+    Ok(all)
+}
