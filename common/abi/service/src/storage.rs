@@ -1,13 +1,15 @@
 //! The storage service: files that a service domain keeps for a domain.
 //!
 //! A request names a *slot*, which the guest kernel chooses and which is the request's until it is answered: its names lie in
-//! the slot's text, its data in the slot's buffer, and so do those of the answer. Operations mean what FUSE's of the same name
+//! the slot's text, its data in the slot's buffer, and so do those of the answer; attributes that come with an answer have a place of
+//! their own. Operations mean what FUSE's of the same name
 //! mean. A file is named by a *node*, a number that the service domain gives with [`Operation::Lookup`] and whatever makes a
 //! file; it stays until it was given back as often as it was given ([`Operation::Forget`]). The roots of volumes are nodes 0 on,
 //! and are never given back.
 //!
 //! **What is done is done once.** A service domain that is replaced is asked again ([`flags::AGAIN`]) for what was under way. A
-//! slot says how far it came ([`SlotHeader`]): what is done is answered from there, what was not begun is done.
+//! slot says how far it came ([`SlotHeader`]): what is done is answered from there, what was not begun is done. Until then the names and
+//! data of a request that changes something stay as they were asked: no answer is written over them.
 
 mod batch;
 mod leases;
@@ -57,6 +59,12 @@ pub const SIZE: u64 = FIRST + SLOTS as u64 * STRIDE;
 #[must_use]
 pub fn header(slot: u16) -> u64 {
     FIRST + u64::from(slot) * STRIDE
+}
+
+/// Where the [`Attributes`] are that come with an answer.
+#[must_use]
+pub fn shown(slot: u16) -> u64 {
+    header(slot) + size_of::<SlotHeader>() as u64
 }
 
 /// Where a slot's text is.
@@ -215,7 +223,7 @@ impl SlotHeader {
     }
 }
 
-/// What is asked for. Unless said otherwise the answer's text holds the node's [`Attributes`].
+/// What is asked for. Unless said otherwise the answer shows the node's [`Attributes`] ([`shown`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Operation {
@@ -488,7 +496,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Their size in a text in bytes.
+    /// Their size in bytes.
     pub const BYTES: usize = 88;
 
     /// As bytes.

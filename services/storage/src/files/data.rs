@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::attributes::modified;
 use super::bounds::room_for;
-use super::{Done, Result, Work, attributes, shared, statx};
+use super::{Done, Result, Work, shared, statx};
 use crate::nodes::errno;
 
 /// `fallocate(2)`: KEEP_SIZE, PUNCH_HOLE, COLLAPSE_RANGE, ZERO_RANGE, INSERT_RANGE.
@@ -79,7 +79,7 @@ impl Work<'_> {
             // The bytes are written in any case.
             let _ = rustix::fs::futimens(&file, &modified(r.other.cast_signed()));
         }
-        self.put(&attributes(&statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?).encode());
+        self.show_attributes(&statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?);
         Ok(Done { value: done as u64, node: at.saturating_add(done as u64) })
     }
 

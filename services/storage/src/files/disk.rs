@@ -10,7 +10,7 @@ use doppel_sys::shared::offset;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::{Done, Result, Work, attributes, statx};
+use super::{Done, Result, Work, statx};
 use crate::nodes::errno;
 
 /// `fallocate(2)`: PUNCH_HOLE with KEEP_SIZE.
@@ -25,9 +25,9 @@ impl Work<'_> {
         match r.operation {
             Operation::GetAttr => {
                 let file = self.nodes().name(r.node)?;
-                let mut attributes = attributes(&statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?);
-                attributes.size = disk.size();
-                self.put(&attributes.encode());
+                let mut s = statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?;
+                s.stx_size = disk.size();
+                self.show_attributes(&s);
                 Ok(Done { value: 0, node: r.node })
             }
             Operation::Read => self.read_disk(disk),

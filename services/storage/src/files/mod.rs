@@ -20,7 +20,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use doppel_abi_service::storage::{
-    Answer, Attributes, NAME, Operation, Progress, Request, SECOND, SlotHeader, Traffic, flags, header, text,
+    Answer, Attributes, NAME, Operation, Progress, Request, SECOND, SlotHeader, Traffic, flags, header,
+    shown, text,
 };
 use doppel_sys::shared::{SharedMap, offset};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Statx, StatxFlags, Uid};
@@ -225,9 +226,13 @@ impl<'a> Work<'a> {
         self.memory().write(offset(text(self.request.slot)), bytes);
     }
 
+    fn show_attributes(&self, s: &Statx) {
+        self.memory().write(offset(shown(self.request.slot)), &attributes(s).encode());
+    }
+
     /// Shows a node's attributes.
     fn show(&self, file: &OwnedFd, node: u64) -> Result<Done> {
-        self.put(&attributes(&statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?).encode());
+        self.show_attributes(&statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?);
         Ok(Done { value: 0, node })
     }
 
@@ -239,7 +244,7 @@ impl<'a> Work<'a> {
 
     /// Gives the domain a file that was opened by a name in a directory.
     fn given(&self, parent: u64, name: &CStr, file: OwnedFd, s: &Statx, writes: bool) -> Result<Done> {
-        self.put(&attributes(s).encode());
+        self.show_attributes(s);
         let node = self.nodes().give(&self.found(parent, name, s), file, writes)?;
         Ok(Done { value: 0, node })
     }

@@ -7,7 +7,7 @@ use doppel_abi_service::storage::{Operation, SECOND, TARGET, flags};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Statx, Uid};
 use rustix::io::Errno;
 
-use super::{BENEATH, Done, MODE, Result, Work, attributes, bounds, chown, open_name, statx};
+use super::{BENEATH, Done, MODE, Result, Work, bounds, chown, open_name, statx};
 use crate::nodes::Identity;
 
 /// `renameat2(2)`: NOREPLACE and EXCHANGE.
@@ -28,7 +28,7 @@ impl Work<'_> {
         let s = self.there(&dir, &name)?;
         let known = self.nodes().again(&self.found(r.node, &name, &s))?;
         if let Some(node) = known {
-            self.put(&attributes(&s).encode());
+            self.show_attributes(&s);
             return Ok(Done { value: 0, node });
         }
         let file = open_name(&dir, &name)?;
@@ -175,7 +175,7 @@ impl Work<'_> {
         })?;
         let s = statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?;
         self.nodes().named(&s, r.other, name.to_bytes());
-        self.put(&attributes(&s).encode());
+        self.show_attributes(&s);
         Ok(Done { value: 0, node: r.node })
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_service::storage::{
     Answer, Attributes, BUFFER, Changes, DirectoryEntry, Operation, Request, SECOND, SIZE, SLOTS, Step,
-    buffer, flags, set, text,
+    buffer, flags, header, set, shown, text,
 };
 use doppel_abi_service::{Answers, ChannelHeader, Requests, layout, sleeps};
 use doppel_ring::{Consumer, Producer, Ticket};
@@ -146,6 +146,16 @@ impl Guest {
         self.wait(0)
     }
 
+    /// Asks once more for what was answered last, which this asked in slot 0: the service died before it could say that it was done.
+    pub fn call_again(&mut self, request: Request) -> Result<Answer, Errno> {
+        self.map.write(offset(header(0)) + 8, &0u64.to_le_bytes());
+        let request =
+            Request { flags: request.flags | flags::AGAIN, ticket: Ticket(self.tickets), ..request };
+        self.asked[0] = Some(request);
+        self.push(&request);
+        self.wait(0)
+    }
+
     pub fn put_name(&self, slot: u16, name: &[u8]) -> u64 {
         self.map.write(offset(text(slot)), name);
         name.len() as u64
@@ -173,9 +183,16 @@ impl Guest {
         bytes
     }
 
+    /// The attributes that the last answer in a slot came with.
+    pub fn shown_in(&self, slot: u16) -> Attributes {
+        let mut bytes = [0; Attributes::BYTES];
+        self.map.read(offset(shown(slot)), &mut bytes);
+        Attributes::decode(&bytes)
+    }
+
     /// The attributes that the last answer in slot 0 came with.
     pub fn shown(&self) -> Attributes {
-        Attributes::decode(&self.text(Attributes::BYTES).try_into().unwrap())
+        self.shown_in(0)
     }
 
     /// With a name in the first half.

@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use doppel_abi_service::storage::{BUFFER, Changes, Operation, Request, STEPS, Step, flags, set};
+use doppel_abi_service::storage::{BUFFER, Changes, Operation, Request, STEPS, Step, flags, set, text};
+use doppel_sys::shared::offset;
 use rustix::io::Errno;
 
 use super::Bench;
@@ -345,4 +346,30 @@ fn changes_of_names_are_made_in_their_order() {
     let too_many = Request { a: STEPS as u64 + 1, ..request };
     assert_eq!(b.guest.call(too_many), Err(number(Errno::INVAL)));
     assert_eq!(b.guest.call(Request { b: 5, ..request }), Err(number(Errno::INVAL)));
+}
+
+#[test]
+fn what_was_done_is_not_done_again_by_other_names() {
+    let mut b = Bench::new();
+    let twice = |b: &mut Bench, request: Request| {
+        let first = b.guest.call(request).unwrap();
+        assert_eq!(b.guest.call_again(request).unwrap(), first, "{request:?}");
+        first.node
+    };
+    let a = b.guest.put_name(0, b"made");
+    let file = twice(&mut b, Request { a, b: 0o100_644, ..Request::new(Operation::Make, 0) });
+    let a = b.guest.put_name(0, b"dir");
+    let dir = twice(&mut b, Request { a, b: 0o040_755, ..Request::new(Operation::Make, 0) });
+    let a = b.guest.put_name(0, b"link");
+    let to = b.guest.put_second(0, b"made");
+    twice(&mut b, Request { a, b: to, ..Request::new(Operation::Symlink, 0) });
+    let a = b.guest.put_name(0, b"other");
+    twice(&mut b, Request { a, other: dir, ..Request::new(Operation::Link, file) });
+    let changes = Changes { size: 12_345, ..Changes::default() };
+    b.guest.map.write(offset(text(0)), &changes.encode());
+    twice(&mut b, Request { flags: set::SIZE, ..Request::new(Operation::SetAttr, file) });
+    assert_eq!(b.guest.shown().size, 12_345);
+    assert_eq!(std::fs::metadata(b.path("made")).unwrap().len(), 12_345);
+    assert_eq!(b.guest.list(0).unwrap(), ["dir", "link", "made"]);
+    assert_eq!(b.guest.list(dir).unwrap(), ["other"]);
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use doppel_abi_service::storage::{
-    Answer, Attributes, BUFFER, Changes, Lease, Operation, Request, SECOND, buffer, text,
+    Answer, Attributes, BUFFER, Changes, Lease, Operation, Request, SECOND, buffer, shown, text,
 };
 use doppel_machine::storage::CHANNEL;
 
@@ -93,7 +93,7 @@ impl Call {
     /// The attributes that an answer brought.
     pub fn attributes(&self) -> Attributes {
         let mut bytes = [0; Attributes::BYTES];
-        CHANNEL.get(text(self.slot), &mut bytes);
+        CHANNEL.get(shown(self.slot), &mut bytes);
         Attributes::decode(&bytes)
     }
 
