@@ -177,6 +177,11 @@ impl Client {
         speaks && self.may_take(most)
     }
 
+    /// Whether one request is worked on, and no other one is there.
+    pub fn asks_no_more(&self) -> bool {
+        self.working() == 1 && !self.link().channel.speaks().unwrap_or(true)
+    }
+
     /// Asks for its doorbell; false if there is something to do.
     pub fn sleeps(&self, most: u32) -> bool {
         let silent = self.link().channel.sleep().unwrap_or(false)

@@ -2,7 +2,8 @@
 //!
 //! Work is short mostly, so who leads does it by itself. What takes long blocks nobody else: one of the others stands by, looks
 //! at the leader's steps while there are any, and leads if one does not end. Who has been relieved joins the others when it is done. What is known
-//! to wait for a device is a *job*, which another thread does at once.
+//! to wait for a device is a *job*: if there is more to do, another thread does it at once; else who leads does it, and another one leads
+//! from then on, so that the job waits for no thread to wake up.
 //!
 //! Nobody leads with nobody standing by: then nothing is begun before a thread is free.
 
@@ -159,6 +160,16 @@ impl<J> Crew<J> {
         (pool, None)
     }
 
+    /// Another thread is to lead from here on; false: nobody would stand by then.
+    pub fn hand_over(&self) -> bool {
+        if self.free() < 2 {
+            return false;
+        }
+        self.pool().vacant = true;
+        self.standby.notify_one();
+        true
+    }
+
     fn relieve(&self, count: u64) -> bool {
         self.count.compare_exchange(count, count + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -234,6 +245,27 @@ mod tests {
         assert_eq!((crew.finish(count), next, crew.free()), (None, count + 2, 0));
         crew.begin(next);
         assert_eq!(crew.finish(next), Some(next + 2));
+    }
+
+    #[test]
+    fn who_has_a_job_of_its_own_has_another_one_lead() {
+        let crew = Arc::new(Crew::new());
+        crew.join();
+        let Part::Lead(count) = crew.part() else { panic!("nobody leads") };
+        crew.begin(count);
+        let count = crew.finish(count).unwrap();
+        let one = member(&crew);
+        wait_for(|| crew.free() == 1 && crew.quiet.load(Ordering::SeqCst));
+        assert!(!crew.hand_over(), "nobody would stand by");
+        let two = member(&crew);
+        wait_for(|| crew.free() == 2);
+        assert!(crew.hand_over());
+        wait_for(|| one.is_finished() || two.is_finished());
+        let (leads, stays) = if one.is_finished() { (one, two) } else { (two, one) };
+        assert!(matches!(leads.join().unwrap(), Part::Lead(next) if next == count));
+        assert_eq!(crew.free(), 1);
+        crew.end();
+        assert!(matches!(stays.join().unwrap(), Part::End));
     }
 
     #[test]

@@ -260,6 +260,9 @@ impl Engine {
                     return self.answer(&client, perform(&client, &self.host, &request, true), begun);
                 };
                 count = goes_on;
+                if client.asks_no_more() && self.crew.hand_over() {
+                    return self.answer(&client, perform(&client, &self.host, &request, true), begun);
+                }
                 if let Err((client, request, begun)) = self.crew.give((client, request, begun)) {
                     self.crew.begin(count);
                     self.answer(&client, perform(&client, &self.host, &request, true), begun);
