@@ -139,13 +139,6 @@ def test_mounts_lie_on_mounts(volumes, tmp_path, name):
     assert sorted(os.listdir(found)) == ["b", "x"]
 
 
-def test_no_freeze(volumes, tmp_path):
-    if volumes.kind == "paene":
-        pytest.skip("no paene domain can be frozen")
-    r = volumes.run("true", "-v", f"{tmp_path}:/data", "--freeze-as", "never")
-    assert r.code == 125 and "volumes or disks cannot be frozen" in r.err and str(tmp_path) in r.err, r.err
-
-
 @pytest.mark.parametrize(
     "options,why",
     [

@@ -207,14 +207,6 @@ def test_what_is_counted(own):
     assert then["written_bytes"] >= now["written_bytes"] and then["operations"] > now["operations"]
 
 
-def test_no_freeze_yet(own):
-    ok(own.cli("run", "-d", "--name", "d", "-v", "data:/data", "busybox", "sleep", "1000"))
-    for what in (["freeze", "d", "frozen"], ["hibernate", "d"]):
-        why = "a domain with volumes or disks cannot be frozen, cloned or hibernated yet: it has data"
-        refused(own.cli(*what), why)
-    assert ok(own.cli("exec", "d", "echo", "alive")) == "alive\n"
-
-
 def test_binds_lie_where_they_may(new_doppeld, busybox, tmp_path):
     """A supervisor that is told so gives directories below some others only, wherever links lead."""
     (tmp_path / "open").mkdir()

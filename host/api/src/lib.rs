@@ -33,8 +33,8 @@ pub use domain::{
 };
 pub use doppel_spec::{
     BlockDevice, CloneFrozen, CreateDomain, CreateExec, Files, HealthCheck, IoDevice, Kind, LogTarget, Mount,
-    MountKind, Network, NetworkKind, NetworkRate, NetworkRule, PortMapping, Protocol, ResizeTerminal,
-    Resources, RestartPolicy, RuleAction, RuleDirection,
+    MountKind, Network, NetworkKind, NetworkRate, NetworkRule, OnClone, PortMapping, Protocol,
+    ResizeTerminal, Resources, RestartPolicy, RuleAction, RuleDirection,
 };
 pub use exec::{Exec, InputOptions, Output};
 pub use files::{

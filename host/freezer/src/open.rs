@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use doppel_abi_machine::boot_flags;
 use doppel_abi_machine::frozen::{
     ARENA, CHUNK, CPU_WORDS, HEADER_SIZE, Header, MAGIC, MAX_SEGMENTS, OWN_LAYER, SEGMENT_SIZE, Segment,
     VERSION,
@@ -93,6 +94,18 @@ impl FrozenImage {
     #[must_use]
     pub fn layers_beside(image: &Path) -> PathBuf {
         image.with_extension("layers")
+    }
+
+    /// The directory with what an image keeps of its domain's volumes (`host/volumes`), if its header says that there is something.
+    #[must_use]
+    pub fn volumes_beside(image: &Path) -> PathBuf {
+        image.with_extension("volumes")
+    }
+
+    /// That of this one; none: the domain had no volumes.
+    #[must_use]
+    pub fn volumes(&self) -> Option<PathBuf> {
+        (self.header.boot_flags & boot_flags::VOLUMES != 0).then(|| Self::volumes_beside(&self.path))
     }
 
     /// That of this one; none: its memory has all files.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! STORE/frozen/NAME.frozen       on disk
+//! STORE/frozen/NAME.volumes/     what it keeps of the domain's volumes, if it had some (host/volumes)
 //! STORE/frozen/NAME.layers/      files of layers that its memory refers to, if there are some (host/layers)
 //! /dev/shm/doppel-frozen/UID/NAME.frozen   in memory, gone at the host's next boot
 //! ```
@@ -193,6 +194,7 @@ impl FrozenStore {
         }
         fs::remove_file(&path).map_err(Error::host(doing()))?;
         forget_layers(&path)?;
+        forget_dir(&FrozenImage::volumes_beside(&path))?;
         forget_working_set(&path)
     }
 
@@ -203,6 +205,7 @@ impl FrozenStore {
     pub fn discard(&self, image: &FrozenImage) -> Result<()> {
         let path = image.path();
         fs::remove_file(path).map_err(Error::host(format!("remove {}", path.display())))?;
+        forget_dir(&FrozenImage::volumes_beside(path))?;
         forget_working_set(path)
     }
 
@@ -212,6 +215,11 @@ impl FrozenStore {
     /// If it is damaged, a domain sleeps in it whose files are its own, or what the host says.
     pub fn export(&self, name: &str, out: &mut dyn Write) -> Result<u64> {
         let image = self.open(name)?;
+        if image.volumes().is_some() {
+            return Err(Error::Request(format!(
+                "frozen image {name} is of a domain with volumes, which are this host's: it is not exported"
+            )));
+        }
         let failed = || Error::host("export a frozen image");
         let layers = image.layers()?;
         let len = image.header().file_len;
@@ -257,6 +265,9 @@ impl FrozenStore {
             other => other,
         })?;
         let layers = image.header().layers;
+        if image.volumes().is_some() {
+            return Err(bad("it is of a domain with volumes, which are not in it"));
+        }
         drop(image);
         match layers {
             0 => {}
@@ -301,8 +312,11 @@ fn import_layers(image: &Path, count: u8, from: &mut dyn Read, bad: &dyn Fn(&str
 
 /// Removes what is kept of layers for an image.
 fn forget_layers(image: &Path) -> Result<()> {
-    let path = FrozenImage::layers_beside(image);
-    match fs::remove_dir_all(&path) {
+    forget_dir(&FrozenImage::layers_beside(image))
+}
+
+fn forget_dir(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {
             Err(Error::host(format!("remove {}", path.display()))(e))
         }

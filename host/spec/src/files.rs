@@ -81,6 +81,42 @@ pub struct Mount {
     /// A volume that is empty stays so; else it gets what the image has at the target.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_copy: bool,
+    /// What clones of the domain have of a volume. A domain that is hibernated wakes with the same one in any case.
+    #[serde(default, skip_serializing_if = "OnClone::is_share")]
+    pub on_clone: OnClone,
+}
+
+/// What a clone has of a volume of the domain that was frozen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnClone {
+    /// The same one, as any other domain with that volume.
+    #[default]
+    Share,
+    /// A volume of its own, with the files as they were when the domain was frozen; it goes with the clone.
+    Snapshot,
+    /// A new one, which is empty; it goes with the clone.
+    Fresh,
+}
+
+impl OnClone {
+    /// Whether it is what is so unless something else is said.
+    fn is_share(&self) -> bool {
+        *self == Self::Share
+    }
+}
+
+impl std::str::FromStr for OnClone {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "share" => Ok(Self::Share),
+            "snapshot" => Ok(Self::Snapshot),
+            "fresh" => Ok(Self::Fresh),
+            _ => Err(format!("on-clone={text}: there are share, snapshot and fresh")),
+        }
+    }
 }
 
 /// What can be mounted.
@@ -218,6 +254,9 @@ impl Mount {
         match self.kind {
             MountKind::Tmpfs | MountKind::Volume if self.create_source => only("create_source", "bind"),
             MountKind::Tmpfs | MountKind::Bind if self.no_copy => only("no_copy", "volume"),
+            MountKind::Tmpfs | MountKind::Bind if self.on_clone != OnClone::Share => {
+                only("on_clone", "volume")
+            }
             _ => Ok(()),
         }
     }
@@ -364,6 +403,7 @@ mod tests {
             (of(volume, Some("a/b"), &[]), "by its absolute path"),
             (Mount { create_source: true, ..of(volume, None, &[]) }, "for a bind"),
             (Mount { no_copy: true, ..of(bind, Some("/x"), &[]) }, "for a volume"),
+            (Mount { on_clone: OnClone::Fresh, ..of(bind, Some("/x"), &[]) }, "for a volume"),
         ] {
             let said = wrong.check().unwrap_err();
             assert!(said.contains(why), "{said}");

@@ -26,7 +26,9 @@ pub use cli::ResourceArgs;
 pub use clone::CloneFrozen;
 pub use domain::{CreateDomain, DebugLevel, HealthCheck, Kind, LogTarget, RestartPolicy};
 pub use exec::{CreateExec, ExecConfig, ResizeTerminal};
-pub use files::{BlockDevice, Files, Mount, MountKind, check_disk_name, check_layer_name, check_volume_name};
+pub use files::{
+    BlockDevice, Files, Mount, MountKind, OnClone, check_disk_name, check_layer_name, check_volume_name,
+};
 pub use network::{
     Network, NetworkKind, NetworkRate, NetworkRule, PortMapping, Protocol, RuleAction, RuleDirection,
 };

@@ -25,18 +25,18 @@ struct Copy {
     to: OwnedFd,
     /// Directories that were made, each behind the one it is in.
     dirs: Vec<PathBuf>,
-    /// Where files with several names are: by device and number.
-    linked: HashMap<(u64, u64), PathBuf>,
+    /// Where each file is, by device and number of the one that was copied.
+    places: HashMap<(u64, u64), PathBuf>,
 }
 
 /// Copies the files in a directory, and its attributes, to another one, which is empty, and has the copy survive a power cut. Links are
-/// not followed.
+/// not followed. Where each file is then, by device and number of the one that was copied.
 ///
 /// # Errors
 /// What the host says.
-pub(crate) fn tree(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn tree(from: &Path, to: &Path) -> io::Result<HashMap<(u64, u64), PathBuf>> {
     let open = |path| rustix::fs::open(path, READ | OFlags::DIRECTORY, Mode::empty());
-    let mut copy = Copy { from: open(from)?, to: open(to)?, dirs: vec![".".into()], linked: HashMap::new() };
+    let mut copy = Copy { from: open(from)?, to: open(to)?, dirs: vec![".".into()], places: HashMap::new() };
     let mut next = 0;
     while let Some(dir) = copy.dirs.get(next).cloned() {
         copy.directory(&dir)?;
@@ -48,7 +48,7 @@ pub(crate) fn tree(from: &Path, to: &Path) -> io::Result<()> {
         attributes(&old, &new)?;
     }
     rustix::fs::syncfs(&copy.to)?;
-    Ok(())
+    Ok(copy.places)
 }
 
 /// A directory below another one.
@@ -70,18 +70,17 @@ impl Copy {
             let path = dir.join(name);
             let stat = rustix::fs::statat(&old, name, AtFlags::SYMLINK_NOFOLLOW)?;
             let kind = FileType::from_raw_mode(stat.st_mode);
+            let key = (stat.st_dev, stat.st_ino);
             if kind == FileType::Directory {
                 rustix::fs::mkdirat(&new, name, Mode::RWXU)?;
-                self.dirs.push(path);
+                self.dirs.push(path.clone());
+            } else if let Some(first) = self.places.get(&key) {
+                rustix::fs::linkat(&self.to, first, &new, name, AtFlags::empty())?;
                 continue;
             }
-            if stat.st_nlink > 1 {
-                let key = (stat.st_dev, stat.st_ino);
-                if let Some(first) = self.linked.get(&key) {
-                    rustix::fs::linkat(&self.to, first, &new, name, AtFlags::empty())?;
-                    continue;
-                }
-                self.linked.insert(key, path);
+            self.places.insert(key, path);
+            if kind == FileType::Directory {
+                continue;
             }
             match kind {
                 FileType::RegularFile => file(&old, &new, name)?,

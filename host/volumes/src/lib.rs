@@ -18,12 +18,14 @@
 
 mod copy;
 mod error;
+mod frozen;
 mod leases;
 mod limits;
 mod mounts;
 mod store;
 
 pub use error::{Error, Result};
+pub use frozen::{FrozenVolumes, Held};
 pub use leases::Leases;
 pub use limits::rates;
 pub use store::{Volume, VolumeLimits, VolumeStore};

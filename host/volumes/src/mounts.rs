@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use doppel_spec::{Files, Mount, MountKind};
 
 use crate::error::{Error, IoContext, Result};
-use crate::store::{Volume, VolumeStore};
+use crate::store::{Volume, VolumeLimits, VolumeStore};
 
 impl VolumeStore {
     /// Makes what the mounts of a new domain name and is not there: volumes, and sources of binds that ask for it. Volumes
@@ -23,7 +23,7 @@ impl VolumeStore {
                 _ => {
                     let volume = match mount.source.as_deref() {
                         Some(name) => self.create(Some(name), BTreeMap::new())?,
-                        None => self.create_anonymous()?,
+                        None => self.create_anonymous(VolumeLimits::default())?,
                     };
                     check_writes(mount, &volume)?;
                     mount.source = Some(volume.name.clone());

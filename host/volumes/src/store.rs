@@ -180,9 +180,9 @@ impl VolumeStore {
     ///
     /// # Errors
     /// What the host says.
-    pub(crate) fn create_anonymous(&self) -> Result<Volume> {
+    pub(crate) fn create_anonymous(&self, limits: VolumeLimits) -> Result<Volume> {
         let _lock = self.lock()?;
-        self.make(&random_name(), Record { anonymous: true, ..Record::default() })
+        self.make(&random_name(), Record { anonymous: true, limits, ..Record::default() })
     }
 
     fn make(&self, name: &str, record: Record) -> Result<Volume> {

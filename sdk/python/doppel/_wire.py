@@ -78,12 +78,14 @@ def _volume(target: str, text: str) -> dict[str, Any]:
     source, _, options = text.partition(":")
     bind = source.startswith("/")
     words = [o for o in options.split(",") if o]
+    on_clone = [o.removeprefix("on-clone=") for o in words if o.startswith("on-clone=")]
     return present(
         type="bind" if bind else "volume",
         source=source or None,
         target=target,
-        options=[o for o in words if o != "nocopy"],
+        options=[o for o in words if o != "nocopy" and not o.startswith("on-clone=")],
         no_copy="nocopy" in words or None,
+        on_clone=on_clone[-1] if on_clone else None,
     )
 
 

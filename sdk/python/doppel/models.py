@@ -45,6 +45,14 @@ class DebugLevel(_Open):
     DEBUG = "debug"
 
 
+class OnClone(_Open):
+    """What a clone has of a volume of the domain that was frozen."""
+
+    SHARE = "share"
+    SNAPSHOT = "snapshot"
+    FRESH = "fresh"
+
+
 class MountKind(_Open):
     """What can be mounted."""
 
@@ -182,6 +190,8 @@ class Mount:
     create_source: bool = False
     #: A volume that is empty stays so; else it gets what the image has at the target.
     no_copy: bool = False
+    #: What clones of the domain have of a volume. A domain that is hibernated wakes with the same one in any case.
+    on_clone: OnClone = OnClone.SHARE
     #: Options as of mount(8): `ro`, `noexec`, `nosuid`, `nodev` and their opposites, `noatime`, `relatime`,
     #: `strictatime`; of a tmpfs `size` (bytes, with k, m, g or %), `mode` (octal), `uid`, `gid`, `nr_inodes`.
     options: list[str] = field(default_factory=list)

@@ -233,6 +233,8 @@ pub mod boot_flags {
     pub const NO_POLLING: u32 = 32;
     /// The root file system is mounted read-only, for good, once all is mounted (`--read-only`).
     pub const READ_ONLY: u32 = 64;
+    /// In a frozen image: the domain had volumes, which its clones need, too.
+    pub const VOLUMES: u32 = 128;
     /// The level up to which events are kept from the start, as [`crate::events::Level::from_flags`] finds it (`--events`).
     pub const EVENTS: u32 = 7 << 8;
 }

@@ -24,6 +24,7 @@ use crate::core::sched::idle_loop;
 use crate::core::{kernel, time};
 use crate::domain::first;
 use crate::objects::rootfs;
+use crate::objects::storage;
 use crate::objects::vfs;
 use crate::process::task::{IdleThread, Space};
 use crate::process::task::{Thread, current};
@@ -113,7 +114,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::objects::ipc::sysv::shm::SEGMENTS,
     &crate::objects::net::inet::PORTS,
     &crate::objects::net::outside::NETWORK,
-    &crate::objects::storage::STORAGE,
+    &storage::STORAGE,
     &first::READY,
     &first::FREEZE_WAITS,
     &crate::objects::net::outside::files::HOSTS,
@@ -139,7 +140,7 @@ static PARTS: &[&dyn Fill] = &[
 
 /// Gives up so many bytes that can be had again.
 fn reclaim(bytes: u64) -> bool {
-    crate::objects::storage::reclaim(bytes) || crate::objects::pages::reclaim(bytes)
+    storage::reclaim(bytes) || crate::objects::pages::reclaim(bytes)
 }
 
 /// Makes the kernel and the idle thread of PID 1.
@@ -208,7 +209,7 @@ fn init_loop() -> ! {
             continue;
         }
         let deadline = next.map(time::to_host_monotonic);
-        match crate::objects::storage::storage() {
+        match storage::storage() {
             Some(storage) => storage.sleep(&v.event_seq, seen, deadline),
             None => drop(host::futex_wait(&v.event_seq, seen, deadline)),
         }
@@ -245,6 +246,11 @@ impl Ended {
     }
 }
 
+/// Whether nothing has to be done before the domain is frozen; if there is, that begins.
+fn ready_to_freeze() -> bool {
+    rootfs::ready_to_freeze(freeze_again) && storage::freeze::ready_to_freeze(freeze_again)
+}
+
 /// What had to be done before the domain is frozen is done.
 fn freeze_again() {
     boot::vregs().pending.fetch_or(event::FREEZE, Ordering::SeqCst);
@@ -265,11 +271,11 @@ fn serve(events: u64) {
     }
     if events & event::SHUTDOWN != 0 {
         rootfs::close_disks();
-        crate::objects::storage::end();
+        storage::end();
         rootfs::close_layer();
         task::end_domain(9);
     }
-    if events & event::FREEZE != 0 && first::may_freeze() && rootfs::ready_to_freeze(freeze_again) {
+    if events & event::FREEZE != 0 && first::may_freeze() && ready_to_freeze() {
         FREEZER.freeze();
     }
     FREEZER.refused();

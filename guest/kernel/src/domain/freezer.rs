@@ -104,12 +104,12 @@ impl Freezer {
         record(Kind::FreezeBegins, [0; 3]);
         trim::before_freeze();
         // Before anything stops: whoever is just writing ends.
-        let paused = rootfs::pause_layer().is_ok() && storage::pause();
+        let paused = rootfs::pause_layer().is_ok() && storage::freeze::pause();
         STANDSTILL.ask(true);
         let v = boot::vregs();
         // A program that ended at the last moment has the last word.
         let say = |from, to| v.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        let stopped = paused && self.stop_all();
+        let stopped = paused && self.stop_all() && storage::freeze::write_still();
         if stopped {
             record(Kind::FreezeStill, [0; 3]);
             rootfs::write_layer();
@@ -180,7 +180,7 @@ impl Freezer {
     fn go_on(&self, how: Going) {
         STANDSTILL.ask(false);
         rootfs::layer_goes_on(how);
-        storage::go_on();
+        storage::freeze::go_on();
         self.queue.notify_all();
         for s in SPACES.hosts.lock().values() {
             s.wake_all();
@@ -247,7 +247,7 @@ impl Freezer {
         let flags = boot::start_info().resume_flags;
         let data = if flags & resume_flags::HOLD != 0 { self.hold() } else { boot::boot_data() };
         let how = if flags & resume_flags::WAKE == 0 { Going::Cloned } else { Going::Woken };
-        storage::resumed();
+        storage::freeze::resumed();
         if how == Going::Cloned {
             rootfs::begin_above_layer();
         }

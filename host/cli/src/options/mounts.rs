@@ -63,6 +63,9 @@ impl FromStr for Volume {
                     return Err("nocopy is for a volume, and this is a directory of the host".into());
                 }
                 "nocopy" => mount.no_copy = true,
+                word if word.starts_with("on-clone=") => {
+                    mount.on_clone = word["on-clone=".len()..].parse()?
+                }
                 "U" => return Err("U: owners of the host's files are not changed for a domain".into()),
                 word if WITHOUT_EFFECT.contains(&word) => {}
                 word if PROPAGATION.contains(&word) => return Err(no_propagation(word)),
@@ -139,6 +142,7 @@ fn add(mount: &mut Mount, word: &str) -> Result<(), String> {
         ("tmpfs-size", MountKind::Tmpfs) => mount.options.push(format!("size={text}")),
         ("tmpfs-mode", MountKind::Tmpfs) => mount.options.push(format!("mode={text}")),
         ("volume-nocopy", MountKind::Volume) => mount.no_copy = is_true(word, value)?,
+        ("on-clone", MountKind::Volume | MountKind::Bind) => mount.on_clone = text.parse()?,
         ("volume-driver", MountKind::Volume) if matches!(text, "" | "local") => {}
         ("volume-driver" | "volume-opt", MountKind::Volume) => {
             return Err(format!("{word:?}: volumes are directories of this host, without drivers"));

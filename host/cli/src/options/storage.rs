@@ -1,23 +1,25 @@
 //! A domain's volumes, layer and disks, with a storage service of this command's own for those of a para domain.
 
 use std::error::Error;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use doppel_api::{Files, Resources};
+use doppel_api::{Files, Mount, OnClone, Resources};
 use doppel_disks::{DiskStore, Held};
-use doppel_domain::{Kind, ServiceGroups, StorageLink};
+use doppel_domain::{DomainConfig, Kind, ServiceGroups, StorageLink};
 use doppel_freezer::FrozenImage;
 use doppel_layers::{Base, LayerStore, Lock};
-use doppel_storage::{Attachment, Manager, Volume};
-use doppel_volumes::{Leases, VolumeStore};
+use doppel_storage::{Attachment, Manager, Place, Volume};
+use doppel_volumes::{FrozenVolumes, Leases, VolumeStore};
 
 /// The volumes, the layer and the disks of one domain, as long as it runs.
 #[derive(Default)]
 pub struct Storage {
     sources: Vec<PathBuf>,
+    /// Of a clone, what is mounted there.
+    mounts: Vec<Mount>,
     attached: Option<Attached>,
     leases: Leases,
     layer: Option<Lock>,
@@ -31,6 +33,8 @@ pub struct Storage {
 
 struct Attached {
     attachment: Attachment,
+    /// What the service knows of the domain's files.
+    nodes: OwnedFd,
     _manager: Arc<Manager>,
 }
 
@@ -70,6 +74,7 @@ impl Storage {
         let leases = store.hold(&sources, lessor)?;
         Ok(Self {
             sources,
+            mounts: Vec::new(),
             attached,
             leases,
             layer,
@@ -80,8 +85,8 @@ impl Storage {
         })
     }
 
-    /// A layer for the clone with this number of a frozen image, if files of that are in one. It goes with the clone. Clones have `service`
-    /// in common, which is started with the first of them.
+    /// What the clone with this number of a frozen image has of volumes, and a layer, if files of the image are in one. The layer goes with
+    /// the clone. Clones have `service` in common, which is started with the first of them.
     pub fn of_clone(
         image: &FrozenImage,
         index: u32,
@@ -89,30 +94,85 @@ impl Storage {
         store: &Path,
         service: &mut Option<Arc<Manager>>,
     ) -> Result<Self, Box<dyn Error>> {
-        let Some(from) = image.layers()? else { return Ok(Self::default()) };
-        let description = image.describe();
-        let base = Base { image: description.image, digest: description.image_digest, kind: Kind::Para };
-        let layers = LayerStore::of(store);
-        let name = format!("clone-{}-{index}", std::process::id());
-        let layer = layers.hold(&layers.of_clone(&name, &base, &from, None)?)?;
+        let (layers, frozen) = (image.layers()?, image.volumes());
+        if layers.is_none() && frozen.is_none() {
+            return Ok(Self::default());
+        }
+        let mut own = Self::default();
+        let (mut volumes, mut nodes) = (Vec::new(), doppel_storage::node_memory()?);
+        if let Some(dir) = frozen {
+            let volume_store = own.store.insert(VolumeStore::of(store)).clone();
+            let (mut files, place) = (Files::default(), tempfile::tempdir()?);
+            let known = place.path().join("nodes");
+            let given = FrozenVolumes::open(&dir)?.for_clone(&volume_store, &mut files, &known);
+            let private = files.volumes().filter(|mount| mount.on_clone != OnClone::Share);
+            own.anonymous = private.filter_map(|mount| mount.source.clone()).collect();
+            given?;
+            volumes = own.take(files, &volume_store)?;
+            nodes = doppel_storage::nodes_file(&known)?;
+        }
+        if let Some(from) = layers {
+            let description = image.describe();
+            let base = Base { image: description.image, digest: description.image_digest, kind: Kind::Para };
+            let layers = LayerStore::of(store);
+            let name = format!("clone-{}-{index}", std::process::id());
+            let layer = layers.hold(&layers.of_clone(&name, &base, &from, None)?)?;
+            volumes.extend(of_layer(&layer.dir, resources)?);
+            (own.layer, own.of_clone) = (Some(layer), Some((layers, name)));
+        }
         let manager = match service {
             Some(manager) => manager.clone(),
             None => Arc::new(Manager::of_this_program(ServiceGroups::of_host())?),
         };
         *service = Some(manager.clone());
-        let attachment = manager.attach(of_layer(&layer.dir, resources)?)?;
+        own.attach(volumes, nodes, manager, resources)?;
+        Ok(own)
+    }
+
+    /// The volumes of a domain that wakes.
+    pub fn of_sleeper(image: &FrozenImage, store: &Path) -> Result<Self, Box<dyn Error>> {
+        let Some(dir) = image.volumes() else { return Ok(Self::default()) };
+        let (mut own, frozen) = (Self::default(), FrozenVolumes::open(&dir)?);
+        let store = own.store.insert(VolumeStore::of(store)).clone();
+        let files = Files { mounts: frozen.mounts().to_vec(), ..Files::default() };
+        let volumes = own.take(files, &store)?;
+        // It may be frozen there again while this is in use.
+        let nodes = tempfile::tempdir()?;
+        let known = nodes.path().join("nodes");
+        doppel_storage::copy_nodes(&frozen.nodes(), &known, &mut |_, _, _| Ok(Place::Same))?;
+        let manager = Arc::new(Manager::of_this_program(ServiceGroups::of_host())?);
+        own.attach(volumes, doppel_storage::nodes_file(&known)?, manager, &Resources::default())?;
+        Ok(own)
+    }
+
+    /// Finds what `files` mount.
+    fn take(&mut self, files: Files, store: &VolumeStore) -> Result<Vec<Volume>, Box<dyn Error>> {
+        self.sources = store.sources(&files)?;
+        let volumes = opened(&files, &self.sources, store)?;
+        self.mounts = files.mounts;
+        Ok(volumes)
+    }
+
+    fn attach(
+        &mut self,
+        volumes: Vec<Volume>,
+        nodes: OwnedFd,
+        manager: Arc<Manager>,
+        resources: &Resources,
+    ) -> Result<(), Box<dyn Error>> {
+        let attachment = manager.attach_in(volumes, nodes.try_clone()?)?;
         attachment.limit(doppel_volumes::rates(resources)?);
-        let attached = Some(Attached { attachment, _manager: manager });
-        Ok(Self {
-            sources: Vec::new(),
-            attached,
-            leases: Leases::default(),
-            layer: Some(layer),
-            _disks: Vec::new(),
-            anonymous: Vec::new(),
-            store: None,
-            of_clone: Some((layers, name)),
-        })
+        if let Some(store) = &self.store {
+            self.leases = store.hold(&self.sources, Some(attachment.lessor()?))?;
+        }
+        self.attached = Some(Attached { attachment, nodes, _manager: manager });
+        Ok(())
+    }
+
+    /// Gives it to a domain that goes on from a frozen image.
+    pub fn give(&self, config: &mut DomainConfig) {
+        (config.layer, config.storage) = (self.layer(), self.link());
+        (config.sources, config.spec.files.mounts) = (self.sources(), self.mounts.clone());
     }
 
     /// Where on this host they are.
@@ -127,8 +187,12 @@ impl Storage {
 
     /// What a para domain is given of its storage service.
     pub fn link(&self) -> Option<StorageLink> {
-        let Attached { attachment, .. } = self.attached.as_ref()?;
-        Some(StorageLink { memory: attachment.memory.clone(), doorbell: attachment.doorbell.clone() })
+        let Attached { attachment, nodes, .. } = self.attached.as_ref()?;
+        Some(StorageLink {
+            memory: attachment.memory.clone(),
+            doorbell: attachment.doorbell.clone(),
+            nodes: Some(format!("/proc/self/fd/{}", nodes.as_raw_fd()).into()),
+        })
     }
 }
 
@@ -172,13 +236,7 @@ fn attach(
     store: &VolumeStore,
     resources: &Resources,
 ) -> Result<Attached, Box<dyn Error>> {
-    let open = |(path, read_only): (PathBuf, bool)| -> Result<Volume, Box<dyn Error>> {
-        let volume = Volume::open(&path, read_only);
-        let volume = volume.map_err(|e| format!("cannot open {}: {e}", path.display()))?;
-        Ok(volume.with_bound(store.bound(&path)?))
-    };
-    let volumes = files.volumes().zip(sources).map(|(mount, path)| (path.clone(), mount.is_read_only()));
-    let mut volumes = volumes.map(open).collect::<Result<Vec<_>, _>>()?;
+    let mut volumes = opened(files, sources, store)?;
     if let Some(layer) = layer {
         volumes.extend(of_layer(&layer.dir, resources)?);
     }
@@ -186,9 +244,20 @@ fn attach(
         volumes.push(disk.volume()?);
     }
     let manager = Manager::of_this_program(ServiceGroups::of_host())?;
-    let attachment = manager.attach(volumes)?;
+    let nodes = doppel_storage::node_memory()?;
+    let attachment = manager.attach_in(volumes, nodes.try_clone()?)?;
     attachment.limit(doppel_volumes::rates(resources)?);
-    Ok(Attached { attachment, _manager: Arc::new(manager) })
+    Ok(Attached { attachment, nodes, _manager: Arc::new(manager) })
+}
+
+/// The binds and volumes of a domain, in their order.
+fn opened(files: &Files, sources: &[PathBuf], store: &VolumeStore) -> Result<Vec<Volume>, Box<dyn Error>> {
+    let open = |(path, read_only): (PathBuf, bool)| -> Result<Volume, Box<dyn Error>> {
+        let volume = Volume::open(&path, read_only);
+        let volume = volume.map_err(|e| format!("cannot open {}: {e}", path.display()))?;
+        Ok(volume.with_bound(store.bound(&path)?))
+    };
+    files.volumes().zip(sources).map(|(mount, path)| open((path.clone(), mount.is_read_only()))).collect()
 }
 
 /// The files of a layer.

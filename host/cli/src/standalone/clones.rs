@@ -92,7 +92,7 @@ impl Clones {
                 name.push_str(&format!("-{index}"));
             }
             let storage = Storage::of_clone(image, index, &config.spec.resources, store, &mut self.service)?;
-            (config.layer, config.storage) = (storage.layer(), storage.link());
+            storage.give(&mut config);
             self.storages.push(storage);
             let key = self.fleet.start(Start::Resume(resume, Box::new(config)), Output::Kept);
             self.begin(key, index);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::Args;
 use doppel_api::{CloneFrozen, CreateDomain, Kind, Resources, Validate};
 use doppel_domain::{Domain, DomainConfig, FreezeReport, Program, Reply, Request, Resume, Sharing, ask};
-use doppel_freezer::Medium;
+use doppel_freezer::{FrozenImage, Medium};
 use doppel_image::Store;
 
 use crate::options::storage::Storage;
@@ -188,7 +188,8 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
     };
     if !config.capture {
         let storage = Storage::of_clone(&image, 1, &config.spec.resources, &place, &mut None)?;
-        let config = DomainConfig { layer: storage.layer(), storage: storage.link(), ..config };
+        let mut config = config;
+        storage.give(&mut config);
         let resume = Resume { image, index: 1, wake: false, hold: false };
         let mut domain = Domain::resume(resume, &config, &mut warn)?;
         let name = domain.name();
@@ -196,12 +197,7 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
     }
     let mut clones = Clones::new(called)?;
     if args.repeat > 0 {
-        if image.layers()?.is_some() {
-            return Err(
-                "a pool has no clones of a frozen image with files in a layer; freeze with --in-memory"
-                    .into(),
-            );
-        }
+        check_pool(&image)?;
         return clones.repeat(args, image, &config);
     }
     clones.start(args, &image, &config, &place)?;
@@ -230,6 +226,18 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
         }
     }
     Ok(ExitCode::from(code))
+}
+
+/// Refuses an image of which a pool has no clones.
+fn check_pool(image: &FrozenImage) -> Result<(), Box<dyn Error>> {
+    if image.layers()?.is_some() {
+        let text = "a pool has no clones of a frozen image with files in a layer; freeze with --in-memory";
+        return Err(text.into());
+    }
+    if image.volumes().is_some() {
+        return Err("a pool has no clones of a frozen image with volumes".into());
+    }
+    Ok(())
 }
 
 /// Tells what could not be enforced.

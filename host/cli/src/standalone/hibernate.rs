@@ -13,6 +13,7 @@ use doppel_freezer::Medium;
 use doppel_image::Store;
 use doppel_spec::CreateDomain;
 
+use crate::options::storage::Storage;
 use crate::standalone::freeze::{Outcomes, ask_freeze, said};
 use crate::standalone::run::{exit_code, frozen_store};
 use crate::supervised;
@@ -77,8 +78,10 @@ pub fn wake(args: &WakeArgs) -> Outcomes {
     let resume = Resume { image: image.clone(), index: 0, wake: true, hold: false };
     let spec =
         CreateDomain { name: Some(args.domain.clone()), stdin: args.interactive, ..CreateDomain::default() };
-    let config =
-        DomainConfig { spec, store: Some(Store::from_env().root().to_owned()), ..DomainConfig::default() };
+    let place = Store::from_env().root().to_owned();
+    let storage = Storage::of_sleeper(&image, &place)?;
+    let mut config = DomainConfig { spec, store: Some(place), ..DomainConfig::default() };
+    storage.give(&mut config);
     let mut domain = Domain::resume(resume, &config, &mut |text| tell!("doppel: warning: {text}"))?;
     if !args.no_prefetch {
         domain.settle_wake(|text| tell!("doppel: {text}"))?;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use doppel_abi_machine::frozen::OWN_LAYER;
-use doppel_abi_machine::{event, fd};
+use doppel_abi_machine::{boot_flags, event, fd};
 
 use crate::freeze::frozen::{FreezeReport, image_digest};
 use crate::freeze::shadow;
@@ -84,7 +84,7 @@ impl Core {
             )));
         }
         let files = lock(&self.files).clone();
-        if !files.volumes.is_empty() {
+        if !files.volumes.is_empty() && files.held.is_none() {
             return Err(no_freeze(&files.volumes));
         }
         // Who runs it alone has no place to note whose memory it is.
@@ -111,6 +111,9 @@ impl Core {
         let map = &self.map;
         let layer = state_of(files.layer.as_deref().filter(|_| stop))?;
         let layers = self.keep_files(stays, own, &beside)?;
+        let volumes = doppel_freezer::FrozenImage::volumes_beside(to);
+        let held = files.held.as_ref().map(|held| held.keep(&volumes, own)).transpose();
+        held.map_err(|e| Error::State(e.to_string()))?;
         let subject = doppel_freezer::Subject {
             pid: self.child.pid,
             arena: arena.as_fd(),
@@ -127,7 +130,7 @@ impl Core {
             vcpus: born.vcpus,
             memory_limit: born.memory_limit.load(Ordering::Relaxed),
             monotonic_offset: registers(map).monotonic_offset.load(Ordering::Relaxed),
-            boot_flags: born.boot_flags,
+            boot_flags: born.boot_flags | if files.held.is_some() { boot_flags::VOLUMES } else { 0 },
             winsize: registers(map).winsize.load(Ordering::Relaxed),
             owner: born.owner,
             layer,
@@ -138,9 +141,9 @@ impl Core {
         let report = report.map_err(|error| {
             let ended_meanwhile = frozen.shadows.as_ref().is_some_and(shadow::Shadows::any_gone);
             frozen.thaw(false);
-            if layers > 0 {
-                // Nobody refers to it; the next image of that name replaces it.
-                let _ = std::fs::remove_dir_all(&beside);
+            // Nobody refers to these, but an image that the domain woke from; the next one of that name replaces them.
+            for dir in [&beside, &volumes].into_iter().filter(|_| !to.exists()) {
+                let _ = std::fs::remove_dir_all(dir);
             }
             if ended_meanwhile { ended() } else { error.into() }
         })?;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_machine::resume_flags;
 use doppel_freezer::FrozenImage;
+use doppel_volumes::FrozenVolumes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -29,6 +30,22 @@ impl Resume {
     /// The generation of the new domain.
     pub(crate) fn generation(&self) -> u64 {
         self.image.header().generation + u64::from(!self.wake)
+    }
+
+    /// Refuses a domain without the volumes that this memory goes with, or with others.
+    pub(crate) fn check_volumes(&self, count: usize) -> Result<(), Error> {
+        let Some(dir) = self.image.volumes() else {
+            return if count == 0 {
+                Ok(())
+            } else {
+                Err(Error::Config("it was frozen without volumes".into()))
+            };
+        };
+        let frozen = FrozenVolumes::open(&dir).map_err(|e| Error::State(e.to_string()))?;
+        match frozen.count() {
+            then if then == count => Ok(()),
+            then => Err(Error::Config(format!("it was frozen with {then} volumes, and is given {count}"))),
+        }
     }
 
     /// Refuses files that are not those which this memory goes with.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use doppel_spec::{CreateDomain, DebugLevel, Kind, LEAST_MEMORY, MOST_CPUS, Program, UNBOUNDED};
+use doppel_volumes::Held;
 use serde_json::Value;
 
 use crate::run::state::HostFiles;
@@ -96,6 +97,8 @@ pub struct StorageLink {
     pub memory: Arc<OwnedFd>,
     /// The service's doorbell.
     pub doorbell: Arc<OwnedFd>,
+    /// The file with what the service knows of its files; without one it is not frozen with volumes.
+    pub nodes: Option<PathBuf>,
 }
 
 impl DomainConfig {
@@ -163,7 +166,7 @@ impl DomainConfig {
             return Err(Error::Config(text.into()));
         }
         match self.freeze_to {
-            Some(_) if !self.volumes().is_empty() => Err(no_freeze(&self.volumes())),
+            Some(_) if !self.is_frozen_with_files() => Err(no_freeze(&self.volumes())),
             Some(_) if kept && self.freeze_stop => Err(no_hibernation()),
             _ => Ok(()),
         }
@@ -182,9 +185,22 @@ impl DomainConfig {
         self.layer.is_some() || files.volumes().next().is_some() || !files.disks.is_empty()
     }
 
+    /// Whether it can be frozen with what it has of volumes and disks.
+    fn is_frozen_with_files(&self) -> bool {
+        self.volumes().is_empty() || self.held().is_some()
+    }
+
+    /// What is kept of its volumes when it is frozen, if it has some, and that can be.
+    fn held(&self) -> Option<Held> {
+        let files = &self.spec.files;
+        let nodes = self.storage.as_ref().and_then(|storage| storage.nodes.clone());
+        let nodes = nodes.filter(|_| files.disks.is_empty() && files.volumes().next().is_some())?;
+        Some(Held { mounts: files.volumes().cloned().collect(), sources: self.sources.clone(), nodes })
+    }
+
     /// What of it is files of the host.
     pub(crate) fn host_files(&self) -> HostFiles {
-        HostFiles { volumes: self.volumes(), layer: self.layer.clone() }
+        HostFiles { volumes: self.volumes(), held: self.held(), layer: self.layer.clone() }
     }
 
     /// Refuses what only a guest kernel can do.
@@ -226,10 +242,10 @@ impl DomainConfig {
     }
 }
 
-/// Why a domain with these volumes is not frozen.
+/// Why a domain with these volumes and disks is not frozen.
 pub(crate) fn no_freeze(volumes: &[String]) -> Error {
     Error::Unsupported(format!(
-        "a domain with volumes or disks cannot be frozen, cloned or hibernated yet: it has {}",
+        "a domain with disks cannot be frozen, cloned or hibernated yet: it has {}",
         volumes.join(", ")
     ))
 }

@@ -52,7 +52,8 @@ impl Domain {
         let mut config = clone.clone();
         config.image = resume.image.root_image();
         let spec = &mut config.spec;
-        (spec.kind, spec.files) = (Kind::Para, Files::default());
+        let mounts = spec.files.volumes().cloned().collect();
+        (spec.kind, spec.files) = (Kind::Para, Files { mounts, ..Files::default() });
         spec.tty = header.boot_flags & boot_flags::TTY != 0;
         spec.no_patch = header.boot_flags & boot_flags::NO_PATCH != 0;
         if header.memory_limit > 0 {
@@ -76,6 +77,7 @@ impl Domain {
         if let Some(resume) = &resume {
             resume.image.check_fit(&first.digest, &image_digest(&config.image)?)?;
             resume.check_layer(config.layer.as_deref())?;
+            resume.check_volumes(config.sources.len())?;
         }
         let identity = Identity::claim(config.spec.name.as_deref())?;
         let record = config.keep.as_ref().map(|keep| recorded(keep, &identity)).transpose()?;
@@ -207,6 +209,7 @@ impl Domain {
             }),
             network,
             volumes: files.volumes,
+            held: files.held,
             layer: files.layer.is_some(),
             layer_dir: files.layer,
             group: self.cgroup.as_ref().and_then(|group| group.name()),

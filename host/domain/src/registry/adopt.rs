@@ -192,6 +192,7 @@ impl Leftover {
             },
             files: Mutex::new(HostFiles {
                 volumes: birth.volumes,
+                held: birth.held,
                 // An older program did not write down where.
                 layer: birth.layer_dir.or_else(|| birth.layer.then(PathBuf::new)),
             }),

@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use doppel_volumes::Held;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -49,6 +50,9 @@ pub(crate) struct Birth {
     /// What of it is files of the host; a para domain has a channel to a storage service for it.
     #[serde(default)]
     pub volumes: Vec<String>,
+    /// What is kept of these when it is frozen.
+    #[serde(default)]
+    pub held: Option<Held>,
     /// It has a layer that is kept.
     #[serde(default)]
     pub layer: bool,
@@ -216,6 +220,7 @@ mod tests {
             origin: None,
             network: false,
             volumes: Vec::new(),
+            held: None,
             layer: false,
             layer_dir: None,
             group: None,

@@ -124,7 +124,7 @@ impl Domain {
             r.note = note;
             if let Some(birth) = &mut r.birth {
                 (birth.volumes, birth.layer) = (files.volumes, files.layer.is_some());
-                birth.layer_dir = files.layer;
+                (birth.layer_dir, birth.held) = (files.layer, files.held);
             }
         })?;
         // The target is set once it runs.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use doppel_abi_machine::{event, state};
 use doppel_sys::child::Child;
 use doppel_sys::shared::SharedMap;
+use doppel_volumes::Held;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
@@ -114,8 +115,10 @@ pub(crate) struct Born {
 /// What of a domain is files of the host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostFiles {
-    /// Its volumes, as people name them.
+    /// Its volumes and disks, as people name them.
     pub volumes: Vec<String>,
+    /// What is kept of its volumes when it is frozen, if that can be.
+    pub held: Option<Held>,
     /// Directory of the layer that is kept.
     pub layer: Option<PathBuf>,
 }

@@ -11,7 +11,7 @@ use doppel_spec::Program;
 
 use crate::core::Core;
 use crate::domains::create::admit;
-use crate::domains::volumes::volume_problem;
+use crate::domains::volumes::nodes_beside;
 use crate::domains::{Ending, Entry, Origin, Row, is_live};
 use crate::domains::{network, spec};
 use crate::keeper::protocol::{Boot, KeeperCommand, Reply, Resume, Spec};
@@ -170,7 +170,17 @@ impl Core {
             let frozen =
                 self.frozen.path(name).map_err(|e| Problem::new(Code::FrozenNotFound, e.to_string()))?;
             let (spec, layer) = (config.clone(), self.layer_dir(&row)?);
-            return Ok(Spec::Resume(Resume { frozen, wake, layer, network, spec, ..Resume::default() }));
+            let (sources, nodes) = (self.sources_of(config)?, nodes_beside(config, &frozen)?);
+            return Ok(Spec::Resume(Resume {
+                frozen,
+                wake,
+                layer,
+                sources,
+                nodes,
+                network,
+                spec,
+                ..Resume::default()
+            }));
         }
         let freeze_to = match &config.freeze_as {
             Some(name) => Some(
@@ -190,7 +200,7 @@ impl Core {
             Origin::Boot => Spec::Boot(Boot {
                 image: row.image.clone(),
                 program,
-                sources: self.volumes.sources(&config.files).map_err(|e| volume_problem(&e))?,
+                sources: self.sources_of(config)?,
                 layer: self.layer_dir(&row)?,
                 disks: self.disk_dirs(&config.files)?,
                 freeze_to,
@@ -200,6 +210,8 @@ impl Core {
             }),
             Origin::Clone { path: frozen, index, args, .. } => Spec::Resume(Resume {
                 layer: self.layer_of_clone(entry, &frozen)?,
+                sources: self.sources_of(config)?,
+                nodes: (config.files.volumes().next().is_some()).then(|| self.nodes_of_clone(&row.id)),
                 frozen,
                 index,
                 program,

@@ -1,14 +1,15 @@
 //! Volumes: those of the store, and what domains have of them.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use doppel_api::{self as api, Code, MountKind, Problem};
-use doppel_volumes::{Error, Volume, VolumeLimits};
+use doppel_api::{self as api, Code, MountKind, OnClone, Problem};
+use doppel_freezer::FrozenImage;
+use doppel_volumes::{Error, FrozenVolumes, Volume, VolumeLimits};
 
 use crate::core::Core;
-use crate::domains::Entry;
+use crate::domains::{Entry, Origin};
 use crate::jobs::{blocking, is_full};
 use crate::{locked, time};
 
@@ -46,7 +47,44 @@ fn names(config: &api::CreateDomain) -> impl Iterator<Item = &str> {
     volumes.filter_map(|mount| mount.source.as_deref())
 }
 
+/// What a storage service knew of the files of a domain that sleeps in this image.
+pub(crate) fn nodes_beside(config: &api::CreateDomain, frozen: &Path) -> Result<Option<PathBuf>, Problem> {
+    if config.files.volumes().next().is_none() {
+        return Ok(None);
+    }
+    let kept = FrozenVolumes::open(&FrozenImage::volumes_beside(frozen)).map_err(|e| volume_problem(&e))?;
+    Ok(Some(kept.nodes()))
+}
+
 impl Core {
+    /// Where the binds and volumes of a domain are.
+    pub(crate) fn sources_of(&self, config: &api::CreateDomain) -> Result<Vec<PathBuf>, Problem> {
+        self.volumes.sources(&config.files).map_err(|e| volume_problem(&e))
+    }
+
+    /// What a storage service is to know of the files of a clone from the beginning.
+    pub(crate) fn nodes_of_clone(&self, id: &str) -> PathBuf {
+        self.domain_dir(id).join("nodes")
+    }
+
+    /// Gives a clone that begins what it is to have of the volumes in the frozen image: the same ones, copies, or new ones.
+    pub(crate) async fn give_volumes(&self, entry: &Entry, frozen: &Path) -> Result<(), Problem> {
+        let image = FrozenImage::open_unchecked(frozen);
+        let image = image.map_err(|e| Problem::new(Code::InvalidRequest, e.to_string()))?;
+        let Some(dir) = image.volumes() else { return Ok(()) };
+        let (store, nodes) = (self.volumes.clone(), self.nodes_of_clone(&entry.id));
+        let mut files = entry.row().config.files;
+        let (files, given) = blocking(move || {
+            let given = FrozenVolumes::open(&dir);
+            let given = given.and_then(|frozen| frozen.for_clone(&store, &mut files, &nodes));
+            Ok((files, given.map_err(|e| volume_problem(&e))))
+        })
+        .await?;
+        // Also if not all could be made: what was made is the domain's, and goes with it.
+        locked(&entry.row).config.files = files;
+        given
+    }
+
     /// Makes what the mounts of a new domain name and is not there yet.
     pub(crate) async fn make_volumes(
         &self,
@@ -76,7 +114,11 @@ impl Core {
     pub(crate) fn release_volumes(&self, entry: &Entry) {
         let row = entry.row();
         let too = row.config.auto_remove || locked(&entry.live).drop_volumes;
-        for name in names(&row.config) {
+        let is_clone = matches!(row.origin, Origin::Clone { .. });
+        let volumes = row.config.files.volumes().filter(|mount| mount.kind == MountKind::Volume);
+        for (name, own) in volumes.filter_map(|m| Some((m.source.as_deref()?, m.on_clone != OnClone::Share)))
+        {
+            let too = too || is_clone && own;
             let mut done = self.volumes.unpin(name, &entry.id);
             if too && done.is_ok() && self.volumes.get(name).is_ok_and(|volume| volume.anonymous) {
                 done = self.volumes.remove(name);

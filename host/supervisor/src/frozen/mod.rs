@@ -343,6 +343,10 @@ impl Core {
             command: from.command.clone(),
         };
         let entry = self.add(config, &from.image, from.digest.clone(), User::default(), origin, asker)?;
+        if let Err(problem) = self.give_volumes(&entry, &from.path).await {
+            self.erase(&entry).await?;
+            return Err(problem);
+        }
         self.settle_and_launch(&entry).await?;
         self.event(EventKind::Clone, &entry, &[("frozen", from.name.clone())]);
         Ok(entry.describe(&self.volumes))

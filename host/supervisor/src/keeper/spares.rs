@@ -42,7 +42,10 @@ fn channel() -> Option<(StorageLink, Channel)> {
     let both = || {
         let (memory, doorbell) = doppel_storage::channel()?;
         let ours = (memory.try_clone()?, doorbell.try_clone()?);
-        Ok::<_, std::io::Error>((StorageLink { memory: memory.into(), doorbell: doorbell.into() }, ours))
+        Ok::<_, std::io::Error>((
+            StorageLink { memory: memory.into(), doorbell: doorbell.into(), nodes: None },
+            ours,
+        ))
     };
     both().inspect_err(|e| tracing::warn!("a domain is made ready without a channel for its files: {e}")).ok()
 }

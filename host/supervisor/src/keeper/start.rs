@@ -1,5 +1,6 @@
 //! Starting domains: from a root image, from a frozen image, or as one that was made ready.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -44,6 +45,7 @@ impl Keeper {
         let journal = self.journal(&id, log)?;
         let layer = layer_of(&spec)?;
         let (kind, volumes, endpoint) = (spec.asked().kind, storage::wanted(&spec), spec.network().cloned());
+        let nodes = spec.nodes().map(Path::to_owned);
         // Names may change, ids do not; and what is left of the last run goes a little later than it ends.
         let label = format!("{id}.{run}");
         let mut start = match spec {
@@ -63,10 +65,11 @@ impl Keeper {
             Some(_) => None,
         };
         let (spare, channel) = spare.map(|Taken { key, channel }| (key, channel)).unzip();
-        let attached = self.storage_of(&id, run, kind, volumes, channel.flatten()).and_then(|storage| {
-            let (network, same) = self.network_of(&id, endpoint)?;
-            Ok((storage, network, same))
-        });
+        let attached =
+            self.storage_of(&id, run, kind, volumes, (channel.flatten(), nodes)).and_then(|storage| {
+                let (network, same) = self.network_of(&id, endpoint)?;
+                Ok((storage, network, same))
+            });
         let (storage, network, same) = attached.inspect_err(|_| {
             if let Some(key) = spare {
                 self.spares.give_up(&mut self.fleet, key);
@@ -119,13 +122,13 @@ impl Keeper {
         run: u64,
         kind: doppel_spec::Kind,
         volumes: Vec<records::KeptVolume>,
-        channel: Option<storage::Channel>,
+        (channel, nodes): (Option<storage::Channel>, Option<PathBuf>),
     ) -> Result<Option<storage::Storage>, Reply> {
         if volumes.is_empty() {
             return Ok(None);
         }
         let attached = match kind {
-            doppel_spec::Kind::Para => self.storage.attach(id, run, volumes, channel),
+            doppel_spec::Kind::Para => self.storage.attach(id, run, volumes, (channel, nodes.as_deref())),
             doppel_spec::Kind::Paene => self.storage.hold(volumes),
         };
         attached.map(Some).map_err(|e| {
@@ -233,6 +236,7 @@ impl Keeper {
             store: Some(self.config.store.clone()),
             freeze_to: resume.freeze_to,
             layer: resume.layer,
+            sources: resume.sources,
             account: true,
             ..DomainConfig::default()
         };

@@ -8,12 +8,12 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use doppel_disks::Held;
 use doppel_domain::{ServiceGroups, StorageLink};
 use doppel_net::Health;
-use doppel_storage::{Attachment, Manager, Volume};
+use doppel_storage::{Attachment, Manager, Place, Volume};
 use doppel_volumes::{Leases, VolumeStore};
 
 use super::config::{KeeperConfig, STORAGE, records};
@@ -81,8 +81,12 @@ impl Storage {
 
     /// What the domain is given of it.
     pub fn link(&self) -> Option<StorageLink> {
-        let Served { attachment, .. } = self.service.as_ref()?;
-        Some(StorageLink { memory: attachment.memory.clone(), doorbell: attachment.doorbell.clone() })
+        let Served { attachment, nodes } = self.service.as_ref()?;
+        Some(StorageLink {
+            memory: attachment.memory.clone(),
+            doorbell: attachment.doorbell.clone(),
+            nodes: Some(nodes.clone()),
+        })
     }
 }
 
@@ -157,21 +161,30 @@ impl Service {
         })
     }
 
-    /// Gives a domain that begins these volumes; by this channel, if it was made with one.
+    /// Gives a domain that begins these volumes; by this channel, if it was made with one. If it goes on from a frozen image, `known` is
+    /// what was known of its files then.
     pub fn attach(
         &mut self,
         id: &str,
         run: u64,
         volumes: Vec<KeptVolume>,
-        channel: Option<Channel>,
+        (channel, known): (Option<Channel>, Option<&Path>),
     ) -> io::Result<Storage> {
         let nodes = self.nodes(id, run);
-        // Nothing is known of its files.
+        // Nothing is known of its files from before.
         match fs::remove_file(&nodes) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
+        if let Some(known) = known {
+            self.make_dir()?;
+            doppel_storage::copy_nodes(known, &nodes, &mut |_, _, _| Ok(Place::Same))?;
+        }
         self.add(nodes, volumes, channel)
+    }
+
+    fn make_dir(&self) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
     }
 
     /// Goes on with the volumes of a domain that goes on.
@@ -212,7 +225,7 @@ impl Service {
         let mut disks = Vec::new();
         let opened =
             volumes.iter().map(|kept| open(&self.store, kept, &mut disks)).collect::<io::Result<Vec<_>>>()?;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        self.make_dir()?;
         let file = doppel_storage::nodes_file(&nodes)?;
         let manager = match &mut self.manager {
             Some(manager) => manager,

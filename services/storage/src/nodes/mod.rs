@@ -2,6 +2,7 @@
 //! the files again; descriptors are a cache, but for files that nobody could find again: those are *pinned*, and the manager has a
 //! copy of their descriptors.
 
+mod frozen;
 mod locks;
 mod records;
 
@@ -17,6 +18,7 @@ use doppel_sys::shared::SharedMap;
 use rustix::fs::{FileType, OFlags, Statx};
 use rustix::io::Errno;
 
+pub use frozen::{Place, copy_nodes};
 pub(crate) use locks::LOCKED;
 use locks::LockedFiles;
 pub(crate) use records::{CHARGES, Identity, giver};

@@ -24,7 +24,7 @@ const LEDGER: usize = 4096;
 /// Where in that page the [`Charges`](doppel_abi_service::storage::Charges) are.
 pub(crate) const CHARGES: usize = 1024;
 /// Size of the memory in bytes; it is sparse.
-const SIZE: u64 = LEDGER as u64 + MOST as u64 * RECORD as u64;
+pub(super) const SIZE: u64 = LEDGER as u64 + MOST as u64 * RECORD as u64;
 
 /// How long a service that has lost its manager may take to end, and how often that is looked for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -214,6 +214,11 @@ impl Records {
     /// Records that were ever used.
     pub fn used(&self) -> u32 {
         u32::try_from(self.ledger().nodes.load(Ordering::Relaxed)).unwrap_or(MOST).min(MOST)
+    }
+
+    /// So many were used by somebody before.
+    pub fn set_used(&self, used: u32) {
+        self.ledger().nodes.store(used.into(), Ordering::Relaxed);
     }
 
     pub fn get(&self, index: u32) -> Record {

@@ -48,6 +48,12 @@ impl Lease {
         self.0 & DELAYED != 0
     }
 
+    /// The same one by a number that is so much larger ([`Leases::last`]): it is told from those of a channel before this.
+    #[must_use]
+    pub fn behind(self, last: u32) -> Self {
+        if self.is_held() { Self(self.0.wrapping_add(last & !(STEP - 1))) } else { self }
+    }
+
     /// A number for it, other than 0 if there is one.
     #[must_use]
     pub fn number(self) -> u32 {
@@ -96,6 +102,12 @@ impl Leases {
     pub fn lease(&self, volume: u64) -> Lease {
         let held = self.word(volume).map(|word| Lease(word.load(Ordering::SeqCst)));
         held.filter(|lease| lease.is_held()).unwrap_or_default()
+    }
+
+    /// No lease that was given or taken back so far has a number beyond this.
+    #[must_use]
+    pub fn last(&self) -> u32 {
+        self.words.iter().map(|word| word.load(Ordering::SeqCst) & !(STEP - 1)).max().unwrap_or(0)
     }
 
     /// Whether the service has seen all that was written, as the guest kernel says.
@@ -151,6 +163,12 @@ mod tests {
         leases.give(3, Keeps::Reads);
         let third = leases.lease(3);
         assert!(third != first && third != second && !third.may_delay());
+        // In another channel they begin anew.
+        let (other, last) = (self::leases(), leases.last());
+        assert_eq!(other.lease(3).behind(last), Lease::NONE);
+        other.give(3, Keeps::Reads);
+        let fourth = other.lease(3).behind(last);
+        assert!(fourth.is_held() && !fourth.may_delay() && ![first, second, third].contains(&fourth));
     }
 
     #[test]

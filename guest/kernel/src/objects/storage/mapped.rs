@@ -379,17 +379,21 @@ fn sums(object: &Object) -> Result<Sums> {
 }
 
 /// Mappings are gone: gives the service what was written through those that were the last ones; `all`: the domain ends, through
-/// any. The caller holds no lock.
-pub fn settle(all: bool) {
-    let Some(storage) = storage() else { return };
+/// any. The caller holds no lock. False: somebody works with one of the files, and is not waited for.
+pub fn settle(all: bool) -> bool {
+    let Some(storage) = storage() else { return true };
     if storage.maps.load(Ordering::SeqCst) == 0 {
-        return;
+        return true;
     }
+    let mut whole = true;
     let files = storage.mapped.lock().clone();
     for file in files {
         // PID 1 waits for nobody who may wait for it: what such a one does is lost with its program.
         let held = if can_wait() { Some(file.mapped.lock()) } else { file.mapped.try_lock() };
-        let Some(mut held) = held else { continue };
+        let Some(mut held) = held else {
+            whole = false;
+            continue;
+        };
         let done = held.as_ref().is_none_or(|m| m.use_.writers.load(Ordering::Acquire) == 0);
         if done || all {
             // What cannot be written is lost, as on Linux where nobody asks by msync.
@@ -407,6 +411,7 @@ pub fn settle(all: bool) {
             storage.maps.fetch_sub((before - mapped.len()) as u32, Ordering::SeqCst);
         }
     }
+    whole
 }
 
 impl PageObject for Pages {

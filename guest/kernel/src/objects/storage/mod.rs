@@ -10,13 +10,13 @@
 
 mod call;
 mod file;
+pub mod freeze;
 mod kept;
 mod link;
 mod locks;
 mod mapped;
 mod names;
 mod node;
-mod passing;
 mod raw;
 mod reads;
 mod unwritten;
@@ -80,6 +80,20 @@ pub struct Storage {
     /// Files with mappings through which they may have been written, and how many.
     mapped: SpinLock<Vec<Arc<Node>>>,
     maps: AtomicU32,
+    freezing: Freezing,
+    /// Number of the last lease of the channels before this one.
+    leases_before: AtomicU32,
+}
+
+/// What the storage keeps for the freezer (freeze.rs).
+#[derive(Default)]
+struct Freezing {
+    /// What waits is being written.
+    writes: AtomicBool,
+    /// It was; what comes until the domain stands still is little.
+    written: AtomicBool,
+    /// Number of the last lease when the domain stood still.
+    last_lease: AtomicU32,
 }
 
 impl Default for Storage {
@@ -99,6 +113,8 @@ impl Default for Storage {
             changed: SpinLock::default(),
             mapped: SpinLock::default(),
             maps: AtomicU32::new(0),
+            freezing: Freezing::default(),
+            leases_before: AtomicU32::new(0),
         }
     }
 }
@@ -115,8 +131,6 @@ pub fn storage() -> Option<&'static Storage> {
 const LOOK_NS: u64 = 30_000;
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 16;
-/// How long what is asked may take until the domain is not frozen, in nanoseconds.
-const PATIENCE_NS: u64 = 5_000_000_000;
 /// Memory that is only kept is not given back by smaller pieces, in bytes.
 const RECLAIM_LEAST: u64 = 1 << 20;
 /// How long somebody that cannot be told sleeps at most before it looks.
@@ -287,41 +301,6 @@ pub fn nap() {
         Some(storage) => storage.nap(),
         None => core::hint::spin_loop(),
     }
-}
-
-/// The domain is being frozen: waits until nothing is asked of the service, whose answers would not be there in a clone; threads ask
-/// nothing until [`go_on`]. False: that took too long. Runs on PID 1.
-pub fn pause() -> bool {
-    let Some(storage) = storage() else { return true };
-    // A domain with volumes has no clones, and what it asks for may take long.
-    if !storage.roots.lock().is_empty() {
-        return true;
-    }
-    storage.link.lock().close(true);
-    let until = time::monotonic_ns() + PATIENCE_NS;
-    while !storage.link.lock().is_idle() {
-        if time::monotonic_ns() > until {
-            return false;
-        }
-        storage.nap();
-    }
-    true
-}
-
-/// The domain goes on, here or in a clone. Runs on PID 1.
-pub fn go_on() {
-    let storage = STORAGE.get();
-    storage.link.lock().close(false);
-    storage.wanting.notify_all();
-}
-
-/// The domain goes on from a frozen image. If it has a channel, that is a new one.
-pub fn resumed() {
-    let Some(storage) = storage() else { return };
-    // Whoever watched stayed behind.
-    storage.watched.store(false, Ordering::SeqCst);
-    storage.link.lock().restart();
-    storage.hear();
 }
 
 /// What the service gives as an errno.

@@ -14,8 +14,8 @@ use doppel_machine::sync::{Once, SpinLock};
 use super::call::{Before, Call};
 use super::mapped::Held;
 use super::names::Names;
-use super::passing::Passing;
 use super::unwritten::Failed;
+use super::writes::passing::Passing;
 use super::{Storage, known, storage};
 use crate::core::sched::Mutex;
 use crate::objects::lookup::perm::Perm;
@@ -108,9 +108,14 @@ pub fn mount(number: u64) -> Result<Arc<Node>> {
 }
 
 impl Volume {
+    /// The lease that it has.
+    pub fn given(&self) -> Lease {
+        self.leases.lease(self.number).behind(self.storage.leases_before.load(Ordering::SeqCst))
+    }
+
     /// What may be kept of it now.
     pub fn lease(&self) -> Lease {
-        let lease = self.leases.lease(self.number);
+        let lease = self.given();
         // What is known of names may be wrong: nothing is kept until another one comes.
         let distrusted = self.names.distrusted.load(Ordering::SeqCst);
         if lease.is_held() && lease.number() == distrusted { Lease::NONE } else { lease }
@@ -153,6 +158,11 @@ impl Node {
 
     pub(super) fn call(&self) -> Call {
         self.volume.storage.call_at(self.before())
+    }
+
+    /// What others keep with it.
+    pub(super) fn attached(&self) -> &Attachments {
+        &self.attachments
     }
 
     /// This moment.

@@ -209,19 +209,22 @@ impl Storage {
     /// PID 1, when the domain ends: sends all that waits, for as long as that takes within reason.
     pub(super) fn write_at_the_end(&'static self) {
         let until = time::monotonic_ns() + AGE_NS;
-        while (!self.unwritten.files.lock().is_empty() || !self.names_are_flushed())
-            && time::monotonic_ns() < until
-        {
-            let _ = self.names_behind(time::monotonic_ns(), true);
-            for file in self.unwritten.files() {
-                if let Some(mut held) = file.mapped.try_lock() {
-                    file.send_behind(&mut held);
-                }
-            }
-            self.hear();
-            self.land();
+        while !self.send_all() && time::monotonic_ns() < until {
             self.nap();
         }
+    }
+
+    /// PID 1: sends what waits, as much as can be under way, and ends what was answered; whether nothing is left.
+    pub(super) fn send_all(&'static self) -> bool {
+        let _ = self.names_behind(time::monotonic_ns(), true);
+        for file in self.unwritten.files() {
+            if let Some(mut held) = file.mapped.try_lock() {
+                file.send_behind(&mut held);
+            }
+        }
+        self.hear();
+        self.land();
+        self.unwritten.files.lock().is_empty() && self.names_are_flushed()
     }
 }
 

@@ -287,15 +287,23 @@ impl Spec {
         }
     }
 
-    /// Where its binds and volumes are. What is frozen has none.
+    /// Where its binds and volumes are.
     pub fn sources(&self) -> &[PathBuf] {
         match self {
             Self::Boot(boot) => &boot.sources,
-            Self::Resume(_) => &[],
+            Self::Resume(resume) => &resume.sources,
         }
     }
 
-    /// Where its disks are, likewise.
+    /// What a storage service knew of the files in these before, if it goes on from a frozen image.
+    pub fn nodes(&self) -> Option<&Path> {
+        match self {
+            Self::Boot(_) => None,
+            Self::Resume(resume) => resume.nodes.as_deref(),
+        }
+    }
+
+    /// Where its disks are. What is frozen has none.
     pub fn disks(&self) -> &[PathBuf] {
         match self {
             Self::Boot(boot) => &boot.disks,
@@ -341,6 +349,12 @@ pub(crate) struct Resume {
     /// Directory of the layer of one that wakes.
     #[serde(default)]
     pub layer: Option<PathBuf>,
+    /// See [`Boot::sources`].
+    #[serde(default)]
+    pub sources: Vec<PathBuf>,
+    /// What a storage service knew of the files in these.
+    #[serde(default)]
+    pub nodes: Option<PathBuf>,
     /// What runs beside what was frozen, if anything.
     #[serde(flatten)]
     pub program: Program<String>,

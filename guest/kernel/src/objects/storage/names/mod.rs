@@ -218,7 +218,7 @@ impl Volume {
         };
         if refused != 0 {
             // What is known of names may be wrong from here on.
-            self.names.distrusted.store(self.leases.lease(self.number).number(), Ordering::SeqCst);
+            self.names.distrusted.store(self.given().number(), Ordering::SeqCst);
             self.names.failed.tell(Errno(refused));
         }
     }

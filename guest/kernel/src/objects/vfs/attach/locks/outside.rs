@@ -93,6 +93,20 @@ impl Locks {
         Ok(())
     }
 
+    /// Whoever keeps the file's locks has forgotten those of the domain: they are had again, as far as nobody else has them.
+    pub fn had_again(&self, outside: &dyn Outside) {
+        let (ranges, whole) = {
+            let s = self.state.lock();
+            let ranges: Vec<Range> = s.records.iter().copied().collect();
+            (ranges, s.whole.first().map(|(_, exclusive)| *exclusive))
+        };
+        let ranges = ranges.iter().map(|r| (Scope::Bytes(r.start, r.end), r.exclusive));
+        for (scope, exclusive) in ranges.chain(whole.map(|exclusive| (Scope::Whole, exclusive))) {
+            // The programs here believe that they have it; nobody can tell them.
+            let _ = outside.lock(scope, exclusive);
+        }
+    }
+
     /// Waits until nobody here is in the way.
     fn wait_for_others(&self, want: Range) -> Result<()> {
         let waited = wait_until(&self.changed, None, || {

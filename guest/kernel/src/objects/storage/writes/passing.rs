@@ -8,15 +8,15 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use doppel_machine::sync::SpinLock;
 
-use super::mapped::{Held, in_use};
-use super::node::Node;
+use super::super::mapped::{Held, in_use};
+use super::super::node::Node;
 use crate::Result;
 use crate::core::sched::{MutexGuard, WaitQueue, wait_until_uninterruptible};
 use crate::objects::pages::PAGE;
 use crate::objects::vfs::io::Input;
 
 /// A file's writes that are under way.
-pub(super) struct Passing {
+pub(in super::super) struct Passing {
     ranges: SpinLock<Vec<(u64, u64)>>,
     /// Some who want to be alone.
     alone: AtomicU32,
@@ -62,7 +62,7 @@ impl Passing {
 
 impl Node {
     /// The lock of its pages, for who changes the file: no write passes them.
-    pub(super) fn lock_alone(&self) -> MutexGuard<'_, Held> {
+    pub(in super::super) fn lock_alone(&self) -> MutexGuard<'_, Held> {
         let held = self.mapped.lock();
         if self.passing.is_quiet() {
             return held;
@@ -85,7 +85,7 @@ impl Node {
 
     /// Writes all there is up to `limit` past the pages, beside others; gives how much, and where that ends. None: the file is mapped, so
     /// that is not possible.
-    pub(super) fn write_past(
+    pub(in super::super) fn write_past(
         &self,
         input: &mut Input<'_>,
         offset: u64,

@@ -1,5 +1,7 @@
 //! Writes of files under a lease that lets them wait (unwritten.rs).
 
+pub(super) mod passing;
+
 use alloc::collections::VecDeque;
 
 use doppel_abi_service::storage::{BUFFER, Operation, Request, flags};
