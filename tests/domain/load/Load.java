@@ -51,7 +51,7 @@ public class Load {
         Exchanger<Integer> exchanger = new Exchanger<>();
         for (int i = 0; i < 2; i++) {
             int me = i;
-            all.add(start("exchange" + i, () -> { try { check(exchanger.exchange(me, 1, TimeUnit.SECONDS) != me, "exchange"); } catch (TimeoutException e) { check(stop, "nobody there"); } }));
+            all.add(start("exchange" + i, () -> { try { check(exchanger.exchange(me, 30, TimeUnit.SECONDS) != me, "exchange"); } catch (TimeoutException e) { check(stop, "nobody there"); } }));
         }
         Map<Integer, byte[]> live = new HashMap<>();
         Random random = new Random(1);
