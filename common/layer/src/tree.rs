@@ -88,7 +88,8 @@ impl Tree {
                 self.file(ino).content.get_or_insert_default().blocks.put(page, pages, block, freed);
             }
             Record::Hole { ino, page, pages } => {
-                if let Some(content) = &mut self.file(ino).content {
+                // Of a file that is not known nothing is noted: a checkpoint would not say it.
+                if let Some(content) = self.files.get_mut(&ino).and_then(|file| file.content.as_mut()) {
                     content.blocks.cut(page, pages, freed);
                 }
             }
@@ -104,7 +105,9 @@ impl Tree {
                 self.file(dir).names.insert(name.to_vec(), Name::Whiteout);
             }
             Record::Absent { dir, name } => {
-                self.file(dir).names.remove(name);
+                if let Some(dir) = self.files.get_mut(&dir) {
+                    dir.names.remove(name);
+                }
             }
             Record::Next { ino } => self.next = self.next.max(ino),
         }

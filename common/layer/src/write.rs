@@ -20,6 +20,15 @@ pub trait Store {
     /// It could not be written whole.
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Self::Error>;
 
+    /// The same, and what was written, also before, survives a power cut from here on.
+    ///
+    /// # Errors
+    /// It could not be written whole, or may not survive.
+    fn write_synced(&mut self, at: u64, bytes: &[u8]) -> Result<(), Self::Error> {
+        self.write(at, bytes)?;
+        self.sync()
+    }
+
     /// What was written survives a power cut from here on.
     ///
     /// # Errors
@@ -153,10 +162,38 @@ impl Writer {
     pub fn commit<S: Store>(
         &mut self,
         store: &mut S,
+        transaction: Transaction,
+        pages: &[Pages],
+        read: impl FnMut(u64, u64, &mut [u8]),
+    ) -> Result<u64, S::Error> {
+        self.put(store, transaction, pages, read, false)
+    }
+
+    /// The same, and it survives a power cut from here on.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn commit_synced<S: Store>(
+        &mut self,
+        store: &mut S,
+        transaction: Transaction,
+        pages: &[Pages],
+        read: impl FnMut(u64, u64, &mut [u8]),
+    ) -> Result<u64, S::Error> {
+        let block = self.put(store, transaction, pages, read, true)?;
+        self.is_synced();
+        Ok(block)
+    }
+
+    fn put<S: Store>(
+        &mut self,
+        store: &mut S,
         mut transaction: Transaction,
         pages: &[Pages],
         mut read: impl FnMut(u64, u64, &mut [u8]),
+        synced: bool,
     ) -> Result<u64, S::Error> {
+        let last = if synced { S::write_synced } else { S::write };
         let head = transaction.head_with(pages.len() * Record::DATA_BYTES);
         let data = self.end + head;
         let mut block = data;
@@ -195,12 +232,12 @@ impl Writer {
         let first = transaction.finish(&header, self.superblock.salt);
         if small {
             out[..first.len()].copy_from_slice(&first);
-            store.write(self.end * BLOCK, &out)?;
+            last(store, self.end * BLOCK, &out)?;
         } else {
             if !out.is_empty() {
                 store.write(at, &out)?;
             }
-            store.write(self.end * BLOCK, &first)?;
+            last(store, self.end * BLOCK, &first)?;
         }
         self.last = Header::sum_of(&first);
         self.took(head, blocks, &records);
@@ -211,6 +248,12 @@ impl Writer {
         let (sequence, durable) = (self.sequence + 1, self.durable);
         let previous = self.last;
         Header { sequence, durable, previous, checkpoint, records: 0, blocks, records_sum: 0, data_sum }
+    }
+
+    /// What was written survives a power cut.
+    fn is_synced(&mut self) {
+        self.durable = self.sequence;
+        self.durable_end = self.end;
     }
 
     /// A transaction is in the file.
@@ -231,8 +274,7 @@ impl Writer {
     pub fn sync<S: Store>(&mut self, store: &mut S) -> Result<(), S::Error> {
         if !self.is_durable() {
             store.sync()?;
-            self.durable = self.sequence;
-            self.durable_end = self.end;
+            self.is_synced();
         }
         let heads: u64 = self.heads.iter().map(|(_, blocks)| blocks).sum();
         if heads > HEADS.max(self.checkpoint * 3) {

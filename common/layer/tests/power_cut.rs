@@ -72,8 +72,17 @@ fn run(seed: u64, steps: u64) -> u64 {
             _ => {
                 let (t, pages) = change(random);
                 let fill = random.below(255) as u8 + 1;
-                writer.commit(&mut disk, t, &pages, |_, page, room| room.fill(fill ^ page as u8)).unwrap();
+                let read = |_, page: u64, room: &mut [u8]| room.fill(fill ^ page as u8);
+                let synced = fill.is_multiple_of(8);
+                match synced {
+                    true => writer.commit_synced(&mut disk, t, &pages, read).unwrap(),
+                    false => writer.commit(&mut disk, t, &pages, read).unwrap(),
+                };
                 states.push((writer.tree().clone(), contents(&disk.now(), writer.tree())));
+                if synced {
+                    states.drain(..states.len() - 1);
+                    assert!(writer.is_durable());
+                }
             }
         }
         let found = disk.cut(random);

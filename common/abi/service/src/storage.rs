@@ -252,7 +252,7 @@ pub enum Operation {
     Link = 11,
     /// Reads `b` bytes at `a` into the buffer. Answer: how many. No attributes.
     Read = 12,
-    /// Writes `b` bytes of the buffer at `a`; with [`flags::APPEND`] at the end. The time of modification is `e` then, in nanoseconds since
+    /// Writes `b` bytes of the buffer at `a`; with [`flags::APPEND`] at the end, with [`flags::DSYNC`] or [`flags::SYNC`] for good. The time of modification is `e` then, in nanoseconds since
     /// 1970, unless that is 0. Answer: how many, and as node where they end.
     Write = 13,
     /// Writes `node` to where it survives a power cut; with [`flags::DATA`] its data alone, with
@@ -332,6 +332,10 @@ pub mod flags {
     /// A read or write goes to the host's device itself, past the host's cache, if place and length are multiples of 4096 and the host's file
     /// system can; else it is one like all others.
     pub const DIRECT: u32 = 2;
+    /// The file's data are written to where they survive a power cut, once the write is done: a [`super::Operation::Sync`] with [`DATA`] is not needed.
+    pub const DSYNC: u32 = 4;
+    /// All of the file is; likewise.
+    pub const SYNC: u32 = 8;
     /// See [`super::Operation::Sync`].
     pub const DATA: u32 = 1;
     /// See [`super::Operation::Sync`].
@@ -408,6 +412,16 @@ impl Request {
             _ => false,
         };
         asks && self.a.is_multiple_of(BLOCK) && self.b.is_multiple_of(BLOCK) && self.b > 0
+    }
+
+    /// Whether it ends when something is written to where it survives a power cut.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        match self.operation {
+            Operation::Sync => true,
+            Operation::Write => self.flags & (flags::DSYNC | flags::SYNC) != 0,
+            _ => false,
+        }
     }
 
     /// As an entry of the ring.

@@ -171,6 +171,10 @@ impl TempStore {
     /// What is exported can be imported, and is the same.
     fn exported(&self) {
         let mut out = Vec::new();
+        if self.store.open("i").expect("it is sound").volumes().is_some() {
+            self.store.export("i", &mut out).expect_err("volumes are the host's");
+            return;
+        }
         let len = self.store.export("i", &mut out).expect("it is sound");
         let image = self.store.import("j", Medium::Disk, &mut &out[..]).expect("it was exported just now");
         assert_eq!(image.header().file_len, len);

@@ -79,6 +79,11 @@ impl Work<'_> {
             // The bytes are written in any case.
             let _ = rustix::fs::futimens(&file, &modified(r.other.cast_signed()));
         }
+        match r.flags & (flags::DSYNC | flags::SYNC) {
+            0 => {}
+            flags::DSYNC => rustix::fs::fdatasync(&file)?,
+            _ => rustix::fs::fsync(&file)?,
+        }
         self.show_attributes(&statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?);
         Ok(Done { value: done as u64, node: at.saturating_add(done as u64) })
     }

@@ -84,6 +84,9 @@ impl Work<'_> {
         let from = offset(buffer(r.slot));
         let put = |file: &File, at, len| self.memory().write_to_at(file.as_fd(), at, from, len);
         let done = disk.write(r.a, len, put).map_err(errno)?;
+        if r.is_synced() {
+            disk.flush().map_err(errno)?;
+        }
         Ok(Done { value: done as u64, node: r.a + done as u64 })
     }
 

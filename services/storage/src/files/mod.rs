@@ -58,7 +58,7 @@ pub(crate) fn perform(client: &Client, host: &Host, request: &Request, waits: bo
         client.nodes().forget(request.node, request.a);
         return Outcome::Done(None, Traffic::default());
     }
-    if (request.operation == Operation::Sync || request.is_direct()) && !waits {
+    if (request.is_synced() || request.is_direct()) && !waits {
         return Outcome::Waits;
     }
     let slot: &SlotHeader = client.memory.get(offset(header(request.slot)));

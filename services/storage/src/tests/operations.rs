@@ -373,3 +373,15 @@ fn what_was_done_is_not_done_again_by_other_names() {
     assert_eq!(b.guest.list(0).unwrap(), ["dir", "link", "made"]);
     assert_eq!(b.guest.list(dir).unwrap(), ["other"]);
 }
+
+#[test]
+fn a_write_may_end_on_the_disk() {
+    let mut b = Bench::new();
+    let file = b.guest.create(0, "file").unwrap();
+    for (at, how) in [(0, flags::DSYNC), (4, flags::SYNC), (0, flags::DSYNC | flags::APPEND)] {
+        let len = b.guest.put_data(0, b"good");
+        let request = Request { a: at, b: len, flags: how, ..Request::new(Operation::Write, file) };
+        assert_eq!(b.guest.call(request).unwrap().value, 4, "{how}");
+    }
+    assert_eq!(std::fs::read(b.path("file")).unwrap(), b"goodgoodgood");
+}

@@ -277,14 +277,16 @@ impl Stream {
             13 | 14 => {
                 guest.put_data(self.slot, &data);
                 let done = rustix::io::pwrite(file, &data, place);
-                let request = Request { flags: direct, ..request(Operation::Write) };
+                let synced = [0, 0, 0, flags::DSYNC, flags::SYNC][self.random.below(5) as usize];
+                let request = Request { flags: direct | synced, ..request(Operation::Write) };
                 (request, format!("write {what}"), done.map(|n| Outcome::Value(n as u64)))
             }
             15 | 16 => {
                 guest.put_data(self.slot, &data);
                 let end = rustix::fs::fstat(file).unwrap().st_size.cast_unsigned();
                 let done = rustix::io::pwrite(file, &data, end);
-                let request = Request { flags: flags::APPEND, ..request(Operation::Write) };
+                let synced = if byte % 8 == 0 { flags::DSYNC } else { 0 };
+                let request = Request { flags: flags::APPEND | synced, ..request(Operation::Write) };
                 (request, format!("append {what}"), done.map(|n| Outcome::Value(n as u64)))
             }
             17 => {

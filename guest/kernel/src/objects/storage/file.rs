@@ -144,9 +144,13 @@ impl Node {
     /// Writes it to where it survives a power cut; what was written through mappings too.
     fn sync(&self, file: &File, data: bool) -> Result<()> {
         self.write_back()?;
+        let synced = self.write_out_synced(if data { flags::DSYNC } else { flags::SYNC });
         self.write_out();
         let file = core::ptr::from_ref(file).addr();
         self.failed.take(file)?;
+        if synced {
+            return self.names_failed(file);
+        }
         let call = self.ordered_call();
         self.names_failed(file)?;
         let how = if data { flags::DATA } else { 0 };

@@ -137,13 +137,27 @@ impl RawFile {
     ///
     /// # Errors
     /// What the service says.
-    pub fn write(&self, mut at: u64, mut bytes: &[u8]) -> Result<()> {
+    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.write_all(at, bytes, 0)
+    }
+
+    /// The same, and what was written, also before, survives a power cut from here on.
+    ///
+    /// # Errors
+    /// What the service says.
+    pub fn write_synced(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.write_all(at, bytes, flags::DSYNC)
+    }
+
+    /// With these flags for the last request.
+    fn write_all(&self, mut at: u64, mut bytes: &[u8], last: u32) -> Result<()> {
         while !bytes.is_empty() {
             let call = self.storage.call();
             let part = &bytes[..bytes.len().min(BUFFER)];
             call.fill(part);
+            let flags = if part.len() == bytes.len() { last } else { 0 };
             let request =
-                Request { a: at, b: part.len() as u64, ..Request::new(Operation::Write, self.node) };
+                Request { a: at, b: part.len() as u64, flags, ..Request::new(Operation::Write, self.node) };
             let done =
                 usize::try_from(call.ask(request)?.value).ok().filter(|n| (1..=part.len()).contains(n));
             let done = done.ok_or(Errno::EIO)?;

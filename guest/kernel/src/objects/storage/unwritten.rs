@@ -331,8 +331,8 @@ impl Node {
         true
     }
 
-    /// Begins to write some of what waits, with a slot.
-    fn send(&self, m: &mut Mapped, call: Call) -> Option<Flight> {
+    /// Begins to write some of what waits, with a slot; with these flags, if that is all there is.
+    fn send(&self, m: &mut Mapped, call: Call, last: u32) -> Option<Flight> {
         let most = BUFFER as u64;
         let (start, mut end) = m.unwritten.take(most)?;
         let mut waited = end - start;
@@ -349,7 +349,8 @@ impl Node {
         let len = end - start;
         m.object.get(start, len as usize, |place, done, len| call.fill_from_pages(done, place, len));
         let other = m.mtime.cast_unsigned();
-        call.start(Request { a: start, b: len, other, ..self.request(Operation::Write) });
+        let flags = if m.unwritten.is_empty() { last } else { 0 };
+        call.start(Request { a: start, b: len, other, flags, ..self.request(Operation::Write) });
         Some(Flight { file: self.me.upgrade()?, call, len, waited })
     }
 
@@ -373,13 +374,13 @@ impl Node {
         if let Some(m) = held.as_mut() {
             while !m.unwritten.is_empty() {
                 let mut flights = Vec::with_capacity(AT_ONCE);
-                flights.extend(self.send(m, self.call()));
+                flights.extend(self.send(m, self.call(), 0));
                 // Nobody who has a slot waits for another one.
                 while flights.len() < AT_ONCE
                     && !m.unwritten.is_empty()
                     && let Some(call) = storage.try_call(self.before())
                 {
-                    flights.extend(self.send(m, call));
+                    flights.extend(self.send(m, call, 0));
                 }
                 for flight in flights {
                     let answer = flight.call.finish();
@@ -388,6 +389,26 @@ impl Node {
             }
         }
         self.is_written(held);
+    }
+
+    /// Writes what waits for good, if that can be done by one request with this flag. False: what is left, and whatever was written before,
+    /// is not certain to survive a power cut.
+    pub(super) fn write_out_synced(&self, how: u32) -> bool {
+        if !self.waits.load(Ordering::SeqCst) {
+            return false;
+        }
+        // Names come before what is in the files.
+        self.volume.flush_names();
+        let mut held = self.mapped.lock();
+        let flies = self.flying.load(Ordering::SeqCst) > 0;
+        let Some(m) = held.as_mut().filter(|m| !flies && !m.unwritten.is_empty()) else { return false };
+        let Some(flight) = self.send(m, self.call(), how) else { return false };
+        let whole = m.unwritten.is_empty();
+        let answer = flight.call.finish();
+        let done = answer.is_ok();
+        flight.end(answer);
+        self.is_written(&held);
+        whole && done
     }
 
     /// The same for who does not have the lock.
@@ -415,7 +436,7 @@ impl Node {
         while !m.unwritten.is_empty() && storage.unwritten.flights.lock().len() < BEHIND {
             let Some(call) = storage.try_call(self.before()) else { return };
             self.flying.fetch_add(1, Ordering::SeqCst);
-            match self.send(m, call) {
+            match self.send(m, call, 0) {
                 Some(flight) => storage.unwritten.flights.lock().push(flight),
                 None => drop(self.flying.fetch_sub(1, Ordering::SeqCst)),
             }

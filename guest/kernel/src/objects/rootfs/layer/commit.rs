@@ -26,8 +26,8 @@ struct Taken {
 }
 
 impl Layer {
-    /// Writes what was noted.
-    pub(super) fn commit(&self, fs: &Fs, writer: &mut Log) -> Result<()> {
+    /// Writes what was noted; `syncs`: it is synced next.
+    pub(super) fn commit(&self, fs: &Fs, writer: &mut Log, syncs: bool) -> Result<()> {
         let counted = self.counted();
         let mut taken = self.take();
         if taken.names.is_empty() && taken.gone.is_empty() && taken.files.is_empty() {
@@ -51,7 +51,7 @@ impl Layer {
             Some(object) => object.read_pages(page, bytes),
             None => bytes.fill(0),
         };
-        match writer.commit(transaction, &pages, read) {
+        match writer.commit(transaction, &pages, read, syncs) {
             Ok(placed) => {
                 let mut placed = placed.into_iter();
                 for (object, runs) in &taken.pages {

@@ -158,7 +158,7 @@ impl Layer {
         let writer = self.frozen.aside.lock().take();
         let Some(mut writer) = writer else { return 0 };
         // As above.
-        let _ = self.commit(fs, &mut writer);
+        let _ = self.commit(fs, &mut writer, false);
         let end = match &mut *writer {
             Log::File(writer, _) if self.frozen.stays.load(Ordering::Acquire) => {
                 writer.share();

@@ -51,16 +51,22 @@ impl Log {
         }
     }
 
-    /// Writes a transaction; gives where its pages are, in their order.
+    /// Writes a transaction; gives where its pages are, in their order. `syncs`: it is synced next, so that may be done at once.
     pub fn commit(
         &mut self,
         transaction: Transaction,
         pages: &[Pages],
         read: impl FnMut(u64, u64, &mut [u8]),
+        syncs: bool,
     ) -> Result<Vec<Placed>> {
         match self {
             Self::File(writer, file) => {
-                let mut block = writer.commit(&mut Raw(file), transaction, pages, read)?;
+                let store = &mut Raw(file);
+                let block = match syncs {
+                    true => writer.commit_synced(store, transaction, pages, read),
+                    false => writer.commit(store, transaction, pages, read),
+                };
+                let mut block = block?;
                 let place = |pages: &Pages| {
                     let placed = Placed { pages: *pages, block };
                     block += pages.pages;
@@ -153,6 +159,10 @@ impl doppel_layer::Store for Raw<'_> {
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         self.0.write(at, bytes)
+    }
+
+    fn write_synced(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.0.write_synced(at, bytes)
     }
 
     fn sync(&mut self) -> Result<()> {

@@ -220,7 +220,7 @@ impl Layer {
         let mut held = self.hold()?;
         // In a clone there is none.
         let Some(writer) = held.as_mut() else { return Ok(()) };
-        self.commit(fs, writer)?;
+        self.commit(fs, writer, true)?;
         writer.sync()
     }
 
@@ -242,7 +242,7 @@ impl Layer {
         }
         let mut held = self.hold()?;
         let Some(writer) = held.as_mut() else { return Ok(()) };
-        self.commit(fs, writer)?;
+        self.commit(fs, writer, true)?;
         writer.close()
     }
 
