@@ -12,6 +12,7 @@ use doppel_sys::shared::SharedMap;
 
 use crate::engine::Pace;
 use crate::nodes::Nodes;
+use crate::stays::Stays;
 use crate::throttle::{Limits, Throttle};
 
 /// A domain that is served. Locks: the link, the nodes or the rates, one at a time.
@@ -30,6 +31,8 @@ pub(crate) struct Client {
     pub weight: AtomicU32,
     /// How long its requests take.
     pub pace: Pace,
+    /// Whether who has waited for a device stays with it.
+    pub stays: Stays,
     /// Requests that threads work on.
     working: AtomicU32,
     /// It has more to ask than it may have worked on.
@@ -76,6 +79,7 @@ impl Client {
             throttled: AtomicBool::new(false),
             weight: AtomicU32::new(Limits::default().weight),
             pace: Pace::default(),
+            stays: Stays::default(),
             working: AtomicU32::new(0),
             limited: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -175,6 +179,11 @@ impl Client {
             || self.has_released()
             || self.link().channel.speaks().unwrap_or(true);
         speaks && self.may_take(most)
+    }
+
+    /// It has broken the protocol, as the leader is to see.
+    pub fn breaks(&self) {
+        self.broken.store(true, Ordering::Relaxed);
     }
 
     /// Whether one request is worked on, and no other one is there.

@@ -25,6 +25,7 @@ mod nodes;
 mod pins;
 mod quota;
 mod serve;
+mod stays;
 #[cfg(test)]
 mod tests;
 mod throttle;

@@ -23,7 +23,7 @@ use rustix::net::{
 };
 use rustix::process::PidfdFlags;
 
-use crate::lessor::Lessor;
+use crate::lessor::{Keeps, Lessor};
 use crate::nodes::{self, LOCKED, PINNED};
 use crate::pins::PinMessage;
 use crate::serve::{ORDERS, Order, Terms};
@@ -260,6 +260,17 @@ impl Attachment {
     /// What the host says.
     pub fn lessor(&self) -> io::Result<Lessor> {
         Lessor::new(self.memory.as_fd())
+    }
+
+    /// The domain keeps for a second what it has read of these volumes, although others may change them.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn keep_recent(&self, mut volumes: impl Iterator<Item = u64>) -> io::Result<()> {
+        let Some(first) = volumes.next() else { return Ok(()) };
+        let lessor = self.lessor()?;
+        std::iter::once(first).chain(volumes).for_each(|volume| lessor.give(volume, Keeps::Recent));
+        Ok(())
     }
 
     /// The domain has these limits from here on.

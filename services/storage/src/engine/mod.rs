@@ -1,6 +1,7 @@
 //! All clients of one process: who has something to do, and threads that do it.
 
 mod crew;
+mod stays;
 mod turns;
 
 use std::io;
@@ -54,6 +55,8 @@ pub struct Engine {
     core: Mutex<Core>,
     crew: Crew<Taken>,
     threads: u32,
+    /// Its threads may look for work instead of sleeping.
+    polls: bool,
     host: Arc<Host>,
     waker: Waker,
     /// Why it ended.
@@ -122,6 +125,7 @@ impl Engine {
             core: Mutex::new(core),
             crew: Crew::new(),
             threads,
+            polls,
             host: Arc::new(Host::new()?),
             waker,
             end: Mutex::new(None),
@@ -225,6 +229,7 @@ impl Engine {
                 Part::Job((client, request, begun)) => {
                     let outcome = perform(&client, &self.host, &request, true);
                     self.answer(&client, outcome, begun);
+                    self.stay(&client);
                 }
             }
         }
@@ -261,7 +266,8 @@ impl Engine {
                 };
                 count = goes_on;
                 if client.asks_no_more() && self.crew.hand_over() {
-                    return self.answer(&client, perform(&client, &self.host, &request, true), begun);
+                    self.answer(&client, perform(&client, &self.host, &request, true), begun);
+                    return self.stay(&client);
                 }
                 if let Err((client, request, begun)) = self.crew.give((client, request, begun)) {
                     self.crew.begin(count);

@@ -285,7 +285,7 @@ impl Stream {
                 guest.put_data(self.slot, &data);
                 let end = rustix::fs::fstat(file).unwrap().st_size.cast_unsigned();
                 let done = rustix::io::pwrite(file, &data, end);
-                let synced = if byte % 8 == 0 { flags::DSYNC } else { 0 };
+                let synced = if byte.is_multiple_of(8) { flags::DSYNC } else { 0 };
                 let request = Request { flags: flags::APPEND | synced, ..request(Operation::Write) };
                 (request, format!("append {what}"), done.map(|n| Outcome::Value(n as u64)))
             }

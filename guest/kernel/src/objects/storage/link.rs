@@ -93,6 +93,12 @@ impl Link {
         self.flush();
     }
 
+    /// Whether what is asked in a slot waits for the host's device.
+    pub fn waits_for_device(&self, slot: u16) -> bool {
+        let asked = &self.slots.0[usize::from(slot)];
+        matches!(asked, State::Asked(request) if request.is_synced() || request.is_direct())
+    }
+
     /// The answer in a slot, once.
     pub fn answered(&mut self, slot: u16) -> Option<Answer> {
         let state = &mut self.slots.0[usize::from(slot)];

@@ -27,7 +27,7 @@ mod xattr;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use doppel_abi_service::sleeps;
 use doppel_abi_service::storage::{Answer, SLOTS};
@@ -81,6 +81,8 @@ pub struct Storage {
     mapped: SpinLock<Vec<Arc<Node>>>,
     maps: AtomicU32,
     freezing: Freezing,
+    /// How long answers took lately that wait for the host's device.
+    device_ns: AtomicU64,
     /// Number of the last lease of the channels before this one.
     leases_before: AtomicU32,
 }
@@ -114,6 +116,7 @@ impl Default for Storage {
             mapped: SpinLock::default(),
             maps: AtomicU32::new(0),
             freezing: Freezing::default(),
+            device_ns: AtomicU64::new(0),
             leases_before: AtomicU32::new(0),
         }
     }
@@ -129,6 +132,8 @@ pub fn storage() -> Option<&'static Storage> {
 
 /// How long a thread looks for an answer before it sleeps: two wake-ups cost more.
 const LOOK_NS: u64 = 30_000;
+/// The same for an answer that waits for the host's device, if these have come within that lately.
+const LOOK_LONG_NS: u64 = 150_000;
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 16;
 /// Memory that is only kept is not given back by smaller pieces, in bytes.
@@ -170,18 +175,33 @@ impl Storage {
 
     /// The answer to what was asked in a slot.
     fn answer(&self, slot: u16) -> Answer {
-        let until = time::monotonic_ns() + LOOK_NS;
+        let begun = time::monotonic_ns();
+        let device = self.link.lock().waits_for_device(slot);
+        let lately = self.device_ns.load(Ordering::Relaxed);
+        let until = begun + if device && lately < LOOK_LONG_NS { LOOK_LONG_NS } else { LOOK_NS };
+        let answer = self.look_until(slot, until);
+        let answer =
+            answer.unwrap_or_else(|| self.wait(&self.waiting[usize::from(slot)], || self.look(slot)));
+        if device {
+            let took = time::monotonic_ns() - begun;
+            self.device_ns.store((lately * 7 + took.min(LOOK_LONG_NS * 8)) / 8, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    /// Looks for an answer, as long as no other thread wants the CPU.
+    fn look_until(&self, slot: u16, until: u64) -> Option<Answer> {
         while kernel().cpus.may_spin() && time::monotonic_ns() < until {
             for _ in 0..LOOKS {
                 if self.rings()
                     && let Some(answer) = self.look(slot)
                 {
-                    return answer;
+                    return Some(answer);
                 }
                 core::hint::spin_loop();
             }
         }
-        self.wait(&self.waiting[usize::from(slot)], || self.look(slot))
+        None
     }
 
     /// Takes what has come, and the answer in a slot, if it is there.
