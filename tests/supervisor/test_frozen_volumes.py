@@ -30,7 +30,7 @@ def refused(p: subprocess.CompletedProcess[bytes], why: str) -> None:
 
 def begin(own: Any, *volume: str) -> None:
     ok(own.cli("run", "-d", "-i", "--name", "d", *volume, "busybox", "sh", "-c", PROGRAM))
-    eventually(lambda: ok(own.cli("exec", "d", "cat", "/data/log")) == "begun\n", "it runs")
+    eventually(lambda: own.cli("exec", "d", "cat", "/data/log").stdout == b"begun\n", "it runs")
 
 
 def place(own: Any, name: str = "data") -> Any:

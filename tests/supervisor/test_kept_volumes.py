@@ -207,6 +207,27 @@ def test_what_is_counted(own):
     assert then["written_bytes"] >= now["written_bytes"] and then["operations"] > now["operations"]
 
 
+def test_a_cached_bind_is_asked_about_now_and_then(own, tmp_path):
+    """What the domain has read it keeps for a second; what it writes is the host's at once."""
+    (tmp_path / "f").write_text("one")
+    for name, how in (("plain", ""), ("cached", ":cached")):
+        ok(own.cli("run", "-d", "--name", name, "-v", f"{tmp_path}:/data{how}", "busybox", "sleep", "1000"))
+    look = "i=0; while [ $i -lt 3000 ]; do [ -e /data/f ] || exit 3; i=$((i+1)); done"
+
+    def operations(name):
+        before = own.get(f"/v1/domains/{name}/stats").ok()["storage"]["operations"]
+        ok(own.cli("exec", name, "sh", "-c", look))
+        return own.get(f"/v1/domains/{name}/stats").ok()["storage"]["operations"] - before
+
+    assert operations("plain") >= 3000 and operations("cached") < 1500
+    for text in ("two", "three"):
+        (tmp_path / "f").write_text(text)
+        eventually(lambda: ok(own.cli("exec", "cached", "cat", "/data/f")) == text, "it sees what the host writes")
+    ok(own.cli("exec", "cached", "sh", "-c", "echo four > /data/f; mv /data/f /data/g"))
+    assert (tmp_path / "g").read_text() == "four\n" and not (tmp_path / "f").exists()
+    assert json.loads(ok(own.cli("inspect", "cached")))[0]["config"]["files"]["mounts"][0]["cached"] is True
+
+
 def test_binds_lie_where_they_may(new_doppeld, busybox, tmp_path):
     """A supervisor that is told so gives directories below some others only, wherever links lead."""
     (tmp_path / "open").mkdir()

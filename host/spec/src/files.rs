@@ -81,6 +81,10 @@ pub struct Mount {
     /// A volume that is empty stays so; else it gets what the image has at the target.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_copy: bool,
+    /// A para domain keeps what it has read of a bind for a second: names, attributes and pages. What others change there meanwhile it may see so much
+    /// later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
     /// What clones of the domain have of a volume. A domain that is hibernated wakes with the same one in any case.
     #[serde(default, skip_serializing_if = "OnClone::is_share")]
     pub on_clone: OnClone,
@@ -254,6 +258,7 @@ impl Mount {
         match self.kind {
             MountKind::Tmpfs | MountKind::Volume if self.create_source => only("create_source", "bind"),
             MountKind::Tmpfs | MountKind::Bind if self.no_copy => only("no_copy", "volume"),
+            MountKind::Tmpfs | MountKind::Volume if self.cached => only("cached", "bind"),
             MountKind::Tmpfs | MountKind::Bind if self.on_clone != OnClone::Share => {
                 only("on_clone", "volume")
             }
@@ -404,6 +409,7 @@ mod tests {
             (Mount { create_source: true, ..of(volume, None, &[]) }, "for a bind"),
             (Mount { no_copy: true, ..of(bind, Some("/x"), &[]) }, "for a volume"),
             (Mount { on_clone: OnClone::Fresh, ..of(bind, Some("/x"), &[]) }, "for a volume"),
+            (Mount { cached: true, ..of(volume, None, &[]) }, "for a bind"),
         ] {
             let said = wrong.check().unwrap_err();
             assert!(said.contains(why), "{said}");

@@ -83,7 +83,8 @@ def _volume(target: str, text: str) -> dict[str, Any]:
         type="bind" if bind else "volume",
         source=source or None,
         target=target,
-        options=[o for o in words if o != "nocopy" and not o.startswith("on-clone=")],
+        options=[o for o in words if o not in ("nocopy", "cached") and not o.startswith("on-clone=")],
+        cached=(bind and "cached" in words) or None,
         no_copy="nocopy" in words or None,
         on_clone=on_clone[-1] if on_clone else None,
     )

@@ -186,6 +186,9 @@ class BlockDevice:
 class Mount:
     """Something that is mounted."""
 
+    #: A para domain keeps what it has read of a bind for a second: names, attributes and pages. What others change
+    #: there meanwhile it may see so much later.
+    cached: bool = False
     #: A bind's source that is missing is made, a directory; else it is an error.
     create_source: bool = False
     #: A volume that is empty stays so; else it gets what the image has at the target.

@@ -67,6 +67,7 @@ impl FromStr for Volume {
                     mount.on_clone = word["on-clone=".len()..].parse()?
                 }
                 "U" => return Err("U: owners of the host's files are not changed for a domain".into()),
+                "cached" if bind => mount.cached = true,
                 word if WITHOUT_EFFECT.contains(&word) => {}
                 word if PROPAGATION.contains(&word) => return Err(no_propagation(word)),
                 word => mount.options.push(word.to_owned()),
@@ -151,6 +152,11 @@ fn add(mount: &mut Mount, word: &str) -> Result<(), String> {
             return Err(format!("{word:?}: `doppel volume create --label` gives labels"));
         }
         ("bind-create-src", MountKind::Bind) => mount.create_source = is_true(word, value)?,
+        ("consistency", MountKind::Bind) => match text {
+            "cached" => mount.cached = true,
+            "consistent" | "delegated" | "default" => {}
+            _ => return Err(format!("{word:?}: there are cached, delegated, consistent and default")),
+        },
         ("bind-propagation", MountKind::Bind) if matches!(text, "private" | "rprivate") => {}
         ("bind-propagation", MountKind::Bind) => return Err(no_propagation(word)),
         // It is so.

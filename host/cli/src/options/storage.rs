@@ -162,6 +162,7 @@ impl Storage {
     ) -> Result<(), Box<dyn Error>> {
         let attachment = manager.attach_in(volumes, nodes.try_clone()?)?;
         attachment.limit(doppel_volumes::rates(resources)?);
+        attachment.keep_recent(cached(&self.mounts))?;
         if let Some(store) = &self.store {
             self.leases = store.hold(&self.sources, Some(attachment.lessor()?))?;
         }
@@ -247,7 +248,14 @@ fn attach(
     let nodes = doppel_storage::node_memory()?;
     let attachment = manager.attach_in(volumes, nodes.try_clone()?)?;
     attachment.limit(doppel_volumes::rates(resources)?);
+    attachment.keep_recent(cached(&files.mounts))?;
     Ok(Attached { attachment, nodes, _manager: Arc::new(manager) })
+}
+
+/// Numbers of the volumes of which a domain keeps for a moment what it has read.
+fn cached(mounts: &[Mount]) -> impl Iterator<Item = u64> {
+    let volumes = mounts.iter().filter(|mount| mount.is_volume());
+    (0..).zip(volumes).filter(|(_, mount)| mount.cached).map(|(number, _)| number)
 }
 
 /// The binds and volumes of a domain, in their order.

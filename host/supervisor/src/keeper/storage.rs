@@ -101,8 +101,16 @@ impl Drop for Served {
 pub(super) fn wanted(spec: &Spec) -> Vec<KeptVolume> {
     let asked = spec.asked();
     let pairs = asked.files.volumes().zip(spec.sources());
-    let kept = |path, read_only, disk| KeptVolume { path, read_only, disk, bytes: None, below: false };
-    let volumes = pairs.map(|(v, path)| kept(path.clone(), v.is_read_only(), false));
+    let kept = |path, read_only, disk| KeptVolume {
+        path,
+        read_only,
+        disk,
+        bytes: None,
+        below: false,
+        cached: false,
+    };
+    let volumes =
+        pairs.map(|(v, path)| KeptVolume { cached: v.cached, ..kept(path.clone(), v.is_read_only(), false) });
     let layer = spec.layer().filter(|_| asked.kind == doppel_spec::Kind::Para);
     let bytes = asked.resources.disk_bytes.map(doppel_layers::most);
     let layer = layer.map_or_else(Vec::new, doppel_layers::files);
@@ -237,6 +245,7 @@ impl Service {
         };
         let served = Served { attachment, nodes };
         let leases = self.leases(&volumes, Some(&served.attachment))?;
+        served.attachment.keep_recent((0..).zip(&volumes).filter(|(_, v)| v.cached).map(|(n, _)| n))?;
         Ok(Storage { service: Some(served), volumes, leases, _disks: disks })
     }
 

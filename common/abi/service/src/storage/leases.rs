@@ -17,7 +17,11 @@ const COUNT: usize = VOLUMES as usize;
 const GIVEN: u32 = 1;
 /// Writes may wait in the domain.
 const DELAYED: u32 = 2;
-const STEP: u32 = 4;
+/// It is another one every moment ([`MOMENT`]).
+const BRIEF: u32 = 4;
+const STEP: u32 = 8;
+/// How long what is kept under a brief lease is worth something: 2 to the power of this, in nanoseconds, which is a second.
+const MOMENT: u32 = 30;
 
 /// What a domain may keep of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub enum Keeps {
     Reads,
     /// What it has written as well, for a while.
     Writes,
+    /// What it has read, for a second at most, although others may change it.
+    Recent,
 }
 
 /// A lease as the guest kernel has read it.
@@ -46,6 +52,12 @@ impl Lease {
     #[must_use]
     pub fn may_delay(self) -> bool {
         self.0 & DELAYED != 0
+    }
+
+    /// What it is at this moment, in nanoseconds of a clock that does not go back.
+    #[must_use]
+    pub fn at(self, now: impl FnOnce() -> u64) -> Self {
+        if self.0 & BRIEF == 0 { self } else { Self(self.0.wrapping_add((now() >> MOMENT) as u32 * STEP)) }
     }
 
     /// The same one by a number that is so much larger ([`Leases::last`]): it is told from those of a channel before this.
@@ -82,7 +94,11 @@ impl Leases {
 
     /// Gives a volume's lease, a new one if there is one.
     pub fn give(&self, volume: u64, keeps: Keeps) {
-        let bits = if keeps == Keeps::Writes { GIVEN | DELAYED } else { GIVEN };
+        let bits = match keeps {
+            Keeps::Reads => GIVEN,
+            Keeps::Writes => GIVEN | DELAYED,
+            Keeps::Recent => GIVEN | BRIEF,
+        };
         if let Some(word) = self.word(volume) {
             let count = word.load(Ordering::Relaxed) & !(STEP - 1);
             word.store(count.wrapping_add(STEP) | bits, Ordering::SeqCst);
@@ -169,6 +185,20 @@ mod tests {
         other.give(3, Keeps::Reads);
         let fourth = other.lease(3).behind(last);
         assert!(fourth.is_held() && !fourth.may_delay() && ![first, second, third].contains(&fourth));
+    }
+
+    #[test]
+    fn a_brief_lease_is_another_one_every_second() {
+        let leases = leases();
+        leases.give(3, Keeps::Recent);
+        let lease = leases.lease(3);
+        let at = |now: u64| lease.at(|| now);
+        assert!(at(0).is_held() && !at(0).may_delay());
+        assert_eq!(at(5), at(1_000_000_000));
+        assert_ne!(at(5), at(1_100_000_000));
+        assert!((0..1000).all(|n| at(n << 30) != at((n + 1) << 30) && at(n << 30).is_held()));
+        leases.give(3, Keeps::Reads);
+        assert_eq!(leases.lease(3).at(|| panic!("it stays as it is")), leases.lease(3));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::unwritten::Failed;
 use super::writes::passing::Passing;
 use super::{Storage, known, storage};
 use crate::core::sched::Mutex;
+use crate::core::time;
 use crate::objects::lookup::perm::Perm;
 use crate::objects::vfs::attach::Attachments;
 use crate::objects::vfs::attach::locks::Outside;
@@ -110,7 +111,8 @@ pub fn mount(number: u64) -> Result<Arc<Node>> {
 impl Volume {
     /// The lease that it has.
     pub fn given(&self) -> Lease {
-        self.leases.lease(self.number).behind(self.storage.leases_before.load(Ordering::SeqCst))
+        let lease = self.leases.lease(self.number).behind(self.storage.leases_before.load(Ordering::SeqCst));
+        lease.at(time::monotonic_ns)
     }
 
     /// What may be kept of it now.
