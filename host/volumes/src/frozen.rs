@@ -14,7 +14,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use doppel_spec::{Files, Mount, OnClone};
-use doppel_storage::{Place, copy_nodes};
+use doppel_storage::{Remap, copy_nodes};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use serde::{Deserialize, Serialize};
 
@@ -98,12 +98,12 @@ fn copied(from: &Path, to: &Path) -> Result<Copied> {
 }
 
 /// Where a file is now of which it is known where it was.
-fn place(copies: &HashMap<u64, Copied>, volume: u64, device: u64, number: u64) -> io::Result<Place> {
-    let Some((root, places)) = copies.get(&volume) else { return Ok(Place::Same) };
-    let Some(path) = places.get(&(device, number)) else { return Ok(Place::Gone) };
+fn place(copies: &HashMap<u64, Copied>, volume: u64, device: u64, number: u64) -> io::Result<Remap> {
+    let Some((root, places)) = copies.get(&volume) else { return Ok(Remap::Same) };
+    let Some(path) = places.get(&(device, number)) else { return Ok(Remap::Gone) };
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    Ok(Place::At(rustix::fs::openat2(root, path, flags, Mode::empty(), how)?))
+    Ok(Remap::To(rustix::fs::openat2(root, path, flags, Mode::empty(), how)?))
 }
 
 impl FrozenVolumes {
@@ -165,7 +165,7 @@ impl FrozenVolumes {
         }
         let copy =
             copy_nodes(&self.nodes(), nodes, &mut |volume, device, number| match gone.contains(&volume) {
-                true => Ok(Place::Gone),
+                true => Ok(Remap::Gone),
                 false => place(&copies, volume, device, number),
             });
         copy.doing("copy to", nodes)

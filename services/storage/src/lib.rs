@@ -35,7 +35,7 @@ pub use doppel_abi_service::storage::{Amount, Traffic};
 pub use engine::{ClientId, Engine};
 pub use lessor::{Keeps, Lessor};
 pub use manager::{Attachment, Health, Manager, SERVICE, channel};
-pub use nodes::{Place, copy_nodes, memory as node_memory, nodes_file};
+pub use nodes::{Remap, copy_nodes, memory as node_memory, nodes_file};
 pub use quota::{Bound, count};
 pub use serve::serve;
 pub use throttle::{Limits, Rate};

@@ -11,7 +11,7 @@ use doppel_disks::{DiskStore, Held};
 use doppel_domain::{DomainConfig, Kind, ServiceGroups, StorageLink};
 use doppel_freezer::FrozenImage;
 use doppel_layers::{Base, LayerStore, Lock};
-use doppel_storage::{Attachment, Manager, Place, Volume};
+use doppel_storage::{Attachment, Manager, Remap, Volume};
 use doppel_volumes::{FrozenVolumes, Leases, VolumeStore};
 
 /// The volumes, the layer and the disks of one domain, as long as it runs.
@@ -139,7 +139,7 @@ impl Storage {
         // It may be frozen there again while this is in use.
         let nodes = tempfile::tempdir()?;
         let known = nodes.path().join("nodes");
-        doppel_storage::copy_nodes(&frozen.nodes(), &known, &mut |_, _, _| Ok(Place::Same))?;
+        doppel_storage::copy_nodes(&frozen.nodes(), &known, &mut |_, _, _| Ok(Remap::Same))?;
         let manager = Arc::new(Manager::of_this_program(ServiceGroups::of_host())?);
         own.attach(volumes, doppel_storage::nodes_file(&known)?, manager, &Resources::default())?;
         Ok(own)

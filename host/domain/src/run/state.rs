@@ -32,7 +32,7 @@ use crate::{DomainStats, Error, Kind, Resources};
 
 /// How long a domain may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
-/// The same for one with a layer, which writes what it has changed first.
+/// The same for one with a layer or volumes, which writes what it has changed first.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A domain's processes and memory.
@@ -250,7 +250,8 @@ impl Core {
                 || failed()
                 || (rounds.is_multiple_of(16) && self.is_dead())
         };
-        let patience = if self.writes_at_its_end() { WRITE_PATIENCE } else { STOP_PATIENCE };
+        let writes = self.writes_at_its_end() || lock(&self.files).held.is_some();
+        let patience = if writes { WRITE_PATIENCE } else { STOP_PATIENCE };
         let done = self.look_until(patience, over);
         match self.state() {
             // From here on, dropping it lets the domain go on.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use doppel_disks::Held;
 use doppel_domain::{ServiceGroups, StorageLink};
 use doppel_net::Health;
-use doppel_storage::{Attachment, Manager, Place, Volume};
+use doppel_storage::{Attachment, Manager, Remap, Volume};
 use doppel_volumes::{Leases, VolumeStore};
 
 use super::config::{KeeperConfig, STORAGE, records};
@@ -186,7 +186,7 @@ impl Service {
         }
         if let Some(known) = known {
             self.make_dir()?;
-            doppel_storage::copy_nodes(known, &nodes, &mut |_, _, _| Ok(Place::Same))?;
+            doppel_storage::copy_nodes(known, &nodes, &mut |_, _, _| Ok(Remap::Same))?;
         }
         self.add(nodes, volumes, channel)
     }

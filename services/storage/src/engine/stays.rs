@@ -10,6 +10,8 @@ use crate::files::perform;
 
 /// How long it looks whether something is asked.
 const MOMENT: Duration = Duration::from_micros(20);
+/// How long it stays at most: then the domain takes its turn with the others again.
+const LONGEST: Duration = Duration::from_millis(10);
 impl Engine {
     /// Does what a client asks for within a moment, and then within a moment of that, as long as a thread is free beside the one that stands
     /// by for the leader.
@@ -19,8 +21,9 @@ impl Engine {
         }
         // The leader need not be woken for it.
         client.link().channel.stay_awake();
-        let (mut since, mut of_use) = (Instant::now(), false);
-        while since.elapsed() < MOMENT {
+        let begun = Instant::now();
+        let (mut since, mut of_use) = (begun, false);
+        while since.elapsed() < MOMENT && begun.elapsed() < LONGEST {
             let now = Instant::now();
             match client.take(self.most(), now) {
                 Next::Request(request) => {

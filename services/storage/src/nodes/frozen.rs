@@ -14,11 +14,11 @@ use crate::files::statx;
 
 /// Where a file is that the domain knew.
 #[derive(Debug)]
-pub enum Place {
+pub enum Remap {
     /// Where it was.
     Same,
     /// This one has taken its place.
-    At(OwnedFd),
+    To(OwnedFd),
     /// Nowhere: whoever has it in use gets ESTALE.
     Gone,
 }
@@ -31,7 +31,7 @@ pub enum Place {
 pub fn copy_nodes(
     from: &Path,
     to: &Path,
-    place: &mut dyn FnMut(u64, u64, u64) -> io::Result<Place>,
+    place: &mut dyn FnMut(u64, u64, u64) -> io::Result<Remap>,
 ) -> io::Result<()> {
     let open = |options: &mut std::fs::OpenOptions, path| options.read(true).write(true).open(path);
     let from = Records::open(&open(&mut File::options(), from)?.into())?;
@@ -46,9 +46,9 @@ pub fn copy_nodes(
         }
         let was = record.identity;
         match place(was.volume, was.device, was.inode)? {
-            Place::Same => {}
-            Place::Gone => record.locator = Locator::None,
-            Place::At(file) => {
+            Remap::Same => {}
+            Remap::Gone => record.locator = Locator::None,
+            Remap::To(file) => {
                 record.identity = Identity::of(was.volume, &statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?);
                 if matches!(record.locator, Locator::Handle(_)) {
                     record.locator = Handle::of(file.as_fd()).map_or(Locator::None, Locator::Handle);

@@ -18,7 +18,7 @@ use doppel_sys::shared::SharedMap;
 use rustix::fs::{FileType, OFlags, Statx};
 use rustix::io::Errno;
 
-pub use frozen::{Place, copy_nodes};
+pub use frozen::{Remap, copy_nodes};
 pub(crate) use locks::LOCKED;
 use locks::LockedFiles;
 pub(crate) use records::{CHARGES, Identity, giver};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use doppel_abi_service::storage::{Operation, Request};
 use rustix::process::Signal;
 
-use crate::{World, wait_for};
+use crate::{Fixture, wait_for};
 
 /// Has a lease of files (`F_SETLEASE`): whoever opens one waits until it ends, for 45 s at most.
 const HOLDER: &str = "
@@ -46,9 +46,9 @@ impl Drop for Held {
 }
 
 pub fn one_waits() {
-    let world = World::new();
-    let (_a, mut first, root) = world.domain("first");
-    let (_b, mut second, _) = world.domain("second");
+    let fixture = Fixture::new();
+    let (_a, mut first, root) = fixture.domain("first");
+    let (_b, mut second, _) = fixture.domain("second");
     let held = Held::new(&[root.join("held")]);
     let node = first.lookup(0, "held").unwrap();
     let file = second.create(0, "file").unwrap();
@@ -67,13 +67,13 @@ pub fn one_waits() {
     assert!(first.answered(1).is_none(), "it waits");
     drop(held);
     assert_eq!(first.wait(1).unwrap().value, 4);
-    assert_eq!(world.manager.health().starts, 1, "nothing hung");
+    assert_eq!(fixture.manager.health().starts, 1, "nothing hung");
 }
 
 pub fn many_wait() {
-    let world = World::new();
-    let (_b, mut last, _) = world.domain("last");
-    let domains: Vec<_> = (0..3).map(|n| world.domain(&n.to_string())).collect();
+    let fixture = Fixture::new();
+    let (_b, mut last, _) = fixture.domain("last");
+    let domains: Vec<_> = (0..3).map(|n| fixture.domain(&n.to_string())).collect();
     let paths: Vec<_> =
         domains.iter().flat_map(|(_, _, root)| (1..33).map(|n| root.join(n.to_string()))).collect();
     let held = Held::new(&paths);
@@ -100,15 +100,15 @@ pub fn many_wait() {
             assert_eq!(guest.wait(slot).unwrap().value, 4);
         }
     }
-    assert_eq!(world.manager.health().starts, 1, "nothing hung");
+    assert_eq!(fixture.manager.health().starts, 1, "nothing hung");
 }
 
 pub fn hangs() {
-    let world = World::new();
-    let (_attachment, mut guest, _) = world.domain("volume");
+    let fixture = Fixture::new();
+    let (_attachment, mut guest, _) = fixture.domain("volume");
     let file = guest.create(0, "file").unwrap();
     for starts in 2..5 {
-        let pid = world.signal(Signal::STOP);
+        let pid = fixture.signal(Signal::STOP);
         let begun = Instant::now();
         wait_for("a process that stands", || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
@@ -117,14 +117,14 @@ pub fn hangs() {
         assert_eq!(guest.write(file, 0, b"text"), Ok(4));
         println!("answered after {:?}", begun.elapsed());
         assert!(begun.elapsed() < Duration::from_secs(10));
-        assert_eq!(world.manager.health().starts, starts);
+        assert_eq!(fixture.manager.health().starts, starts);
     }
 }
 
 pub fn breaks() {
-    let world = World::new();
-    let (_a, mut hostile, _) = world.domain("hostile");
-    let (_b, mut other, _) = world.domain("other");
+    let fixture = Fixture::new();
+    let (_a, mut hostile, _) = fixture.domain("hostile");
+    let (_b, mut other, _) = fixture.domain("other");
     let file = hostile.create(0, "file").unwrap();
     // One slot twice.
     let sync = Request { slot: 3, ..Request::new(Operation::Sync, file) };
@@ -142,5 +142,5 @@ pub fn breaks() {
         let epoch = hostile.header().epoch.load(std::sync::atomic::Ordering::SeqCst);
         epoch == 1
     });
-    assert_eq!(world.manager.health().starts, 1);
+    assert_eq!(fixture.manager.health().starts, 1);
 }

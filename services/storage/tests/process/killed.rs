@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::oracle::{Random, Stream, same};
-use crate::{World, wait_for};
+use crate::{Fixture, wait_for};
 
 /// Streams of operations that go on at once.
 const STREAMS: u16 = 4;
@@ -11,9 +11,9 @@ const STREAMS: u16 = 4;
 pub fn nothing_is_lost_or_done_twice() {
     let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     let wanted = std::env::var("KILLS").ok().and_then(|s| s.parse().ok()).unwrap_or(30);
-    let world = World::new();
-    let (attachment, mut guest, root) = world.domain("volume");
-    let plain = world.dir.path().join("plain");
+    let fixture = Fixture::new();
+    let (attachment, mut guest, root) = fixture.domain("volume");
+    let plain = fixture.dir.path().join("plain");
     let mut streams: Vec<_> = (0..STREAMS)
         .map(|n| {
             let name = n.to_string();
@@ -40,7 +40,7 @@ pub fn nothing_is_lost_or_done_twice() {
             kill_at = Instant::now() + Duration::from_micros(100 + random.below(20_000));
         }
         if killed.is_none() && Instant::now() >= kill_at {
-            world.kill();
+            fixture.kill();
             (killed, kills) = (Some(Instant::now()), kills + 1);
         }
     }
@@ -65,8 +65,8 @@ pub fn nothing_is_lost_or_done_twice() {
 }
 
 pub fn files_without_names_stay() {
-    let world = World::new();
-    let (_attachment, mut guest, root) = world.domain("volume");
+    let fixture = Fixture::new();
+    let (_attachment, mut guest, root) = fixture.domain("volume");
     let file = guest.create(0, "file").unwrap();
     let victim = guest.create(0, "victim").unwrap();
     let dir = guest.make(0, "dir", 0o040_755).unwrap();
@@ -81,7 +81,7 @@ pub fn files_without_names_stay() {
     guest.rmdir(0, "dir").unwrap();
     guest.link(named, 0, "named").unwrap();
     for _ in 0..3 {
-        world.kill();
+        fixture.kill();
         for (node, text) in [(file, "file"), (victim, "victim"), (nameless, "nameless"), (named, "named")] {
             assert_eq!(guest.read(node, 0, 99).unwrap(), text.as_bytes());
             guest.write(node, 0, text.as_bytes()).unwrap();
@@ -111,9 +111,9 @@ pub fn files_without_names_stay() {
 }
 
 pub fn what_is_pinned_is_bounded() {
-    let world = World::new();
-    let (_attachment, mut guest, _) = world.domain("volume");
-    let (_other, mut neighbour, _) = world.domain("neighbour");
+    let fixture = Fixture::new();
+    let (_attachment, mut guest, _) = fixture.domain("volume");
+    let (_other, mut neighbour, _) = fixture.domain("neighbour");
     let mut nodes = Vec::new();
     let refused = loop {
         match guest.tmpfile(0) {
@@ -127,7 +127,7 @@ pub fn what_is_pinned_is_bounded() {
     assert_eq!(guest.unlink(0, "file"), Err(refused));
     // One that is not in use needs no pin; nor does a neighbour mind.
     let neighbours = neighbour.tmpfile(0).unwrap();
-    world.kill();
+    fixture.kill();
     assert_eq!(neighbour.attributes(neighbours).unwrap().nlink, 0);
     for node in nodes.drain(..) {
         assert_eq!(guest.attributes(node).unwrap().nlink, 0);
@@ -139,8 +139,8 @@ pub fn what_is_pinned_is_bounded() {
 }
 
 pub fn counts_do_not_go_down() {
-    let world = World::new();
-    let (attachment, mut guest, _) = world.domain("volume");
+    let fixture = Fixture::new();
+    let (attachment, mut guest, _) = fixture.domain("volume");
     let file = guest.create(0, "file").unwrap();
     guest.write(file, 0, &[1; 1000]).unwrap();
     guest.read(file, 0, 600).unwrap();
@@ -150,9 +150,9 @@ pub fn counts_do_not_go_down() {
         (3, 1000, 600, 0)
     );
     assert!(before.nanoseconds > 0);
-    world.kill();
+    fixture.kill();
     guest.read(file, 0, 600).unwrap();
     let after = attachment.traffic();
     assert_eq!((after.operations, after.read_bytes), (4, 1200));
-    assert_eq!(world.manager.health().starts, 2);
+    assert_eq!(fixture.manager.health().starts, 2);
 }

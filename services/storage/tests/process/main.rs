@@ -21,12 +21,12 @@ mod whole;
 use guest::Guest;
 
 /// A service, and directories of the host for its domains.
-struct World {
+struct Fixture {
     manager: Manager,
     dir: tempfile::TempDir,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let arguments = ["doppel-storage-test", SERVICE].map(OsStr::new);
         let manager = Manager::start(Program::new("/proc/self/exe", arguments).unwrap()).unwrap();

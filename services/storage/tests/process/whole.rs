@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use doppel_abi_service::storage::{Changes, Operation, Request, Step, flags, set};
 use doppel_storage::Volume;
 
-use crate::World;
+use crate::Fixture;
 use crate::guest::Guest;
 
 pub fn every_operation_passes_the_filter() {
-    let world = World::new();
-    let (_attachment, mut g, root) = world.domain("volume");
+    let fixture = Fixture::new();
+    let (_attachment, mut g, root) = fixture.domain("volume");
     let dir = g.make(0, "dir", 0o042_775).unwrap();
     let fifo = g.make(0, "fifo", 0o010_600).unwrap();
     let link = g.symlink(0, "link", b"target").unwrap();
@@ -58,7 +58,7 @@ pub fn every_operation_passes_the_filter() {
     assert_eq!(g.successors, 0);
     // It can neither leave its root nor see where that is on the host.
     let status =
-        |what: &str| std::fs::read_to_string(format!("/proc/{}/{what}", world.manager.pid().unwrap()));
+        |what: &str| std::fs::read_to_string(format!("/proc/{}/{what}", fixture.manager.pid().unwrap()));
     let status = status("status").unwrap();
     let line = |key: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
@@ -73,8 +73,8 @@ pub fn every_operation_passes_the_filter() {
 }
 
 pub fn its_descriptors_are_bounded() {
-    let world = World::new();
-    let (_attachment, mut g, root) = world.domain("volume");
+    let fixture = Fixture::new();
+    let (_attachment, mut g, root) = fixture.domain("volume");
     let names: Vec<_> = (0..3000).map(|i| i.to_string()).collect();
     let mut nodes = Vec::new();
     for name in &names {
@@ -82,7 +82,7 @@ pub fn its_descriptors_are_bounded() {
         g.write(node, 0, name.as_bytes()).unwrap();
         nodes.push(node);
     }
-    let pid = world.manager.pid().unwrap();
+    let pid = fixture.manager.pid().unwrap();
     let open = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     assert!(open() < 1700, "{} descriptors", open());
     for (name, &node) in names.iter().zip(&nodes) {
@@ -105,7 +105,7 @@ pub fn its_descriptors_are_bounded() {
     crate::wait_for("files that are not written", || writes() == 0);
     // So it is with a volume that is a file.
     let volumes = vec![Volume::open(&root.join("1"), false).unwrap()];
-    let attachment = world.manager.attach(volumes).unwrap();
+    let attachment = fixture.manager.attach(volumes).unwrap();
     let mut of_file = Guest::new(attachment.memory.as_fd(), attachment.doorbell.as_fd());
     assert_eq!(of_file.write(0, 0, b"one"), Ok(3));
     assert_eq!(g.read(nodes[1], 0, 9).unwrap(), b"one");

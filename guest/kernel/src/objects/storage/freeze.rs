@@ -1,6 +1,6 @@
-//! Volumes and the freezer. When a domain stands still all that it has written is the service's, nothing is asked of that, and no page is
-//! kept that is worth something under a lease alone. Whoever goes on, here or in a clone, has another service or another channel of
-//! the same one, which knows the same files by the same numbers; what was found under a lease before is found anew there.
+//! Volumes and the freezer. When a domain stands still all that it has written is the service's, and nothing is asked of that. Whoever
+//! goes on from its memory has another service or another channel of the same one, which knows the same files by the same numbers; what is
+//! kept under a lease from before is worth nothing there.
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -15,10 +15,10 @@ use super::{Storage, storage};
 use crate::core::{time, work};
 use crate::objects::vfs::attach::locks::Locks;
 
-/// How long all that is under way may take until the domain is not frozen, in nanoseconds.
-const PATIENCE_NS: u64 = 5_000_000_000;
-/// How long those who wait for a slot wait, before they are let on to write what they have in hand.
-const TURN_NS: u64 = 100_000_000;
+/// How long all that is under way may take until the domain is not frozen, in nanoseconds: a disk may have much to write.
+const PATIENCE_NS: u64 = 30_000_000_000;
+/// How long a file is waited for that somebody has in hand who waits for a slot, before that one is let on.
+const TURN_NS: u64 = 5_000_000;
 
 /// Whether the domain can be frozen at once. If not, what waits is written first, and `again` is called when that is done.
 pub fn ready_to_freeze(again: fn()) -> bool {
@@ -49,18 +49,17 @@ pub fn ready_to_freeze(again: fn()) -> bool {
 pub fn pause() -> bool {
     let Some(storage) = storage() else { return true };
     let until = time::monotonic_ns() + PATIENCE_NS;
+    storage.freezing.closing.store(true, Ordering::SeqCst);
     loop {
         storage.link.lock().close(true);
-        let now = time::monotonic_ns();
-        if storage.comes_to_rest(until.min(now + TURN_NS)) {
-            storage.kept.give_back(u64::MAX);
+        if storage.comes_to_rest(until) {
             return true;
         }
-        if now > until {
+        if time::monotonic_ns() > until {
             return false;
         }
         // Somebody who waits for a slot has bytes in hand that are to be written before.
-        go_on();
+        storage.open();
         storage.nap();
     }
 }
@@ -71,14 +70,14 @@ pub fn write_still() -> bool {
     let before = storage.leases_before.load(Ordering::SeqCst);
     let last = channel::leases().last();
     storage.freezing.last_lease.store(before.wrapping_add(last), Ordering::SeqCst);
-    storage.comes_to_rest(time::monotonic_ns() + TURN_NS)
+    storage.comes_to_rest(time::monotonic_ns() + PATIENCE_NS)
 }
 
 /// The domain goes on, here or in a clone. Runs on PID 1.
 pub fn go_on() {
     let storage = super::STORAGE.get();
-    storage.link.lock().close(false);
-    storage.wanting.notify_all();
+    storage.freezing.closing.store(false, Ordering::SeqCst);
+    storage.open();
 }
 
 /// The domain goes on from a frozen image. If it has a channel, that is a new one. Runs on PID 1.
@@ -93,19 +92,37 @@ pub fn resumed() {
 }
 
 impl Storage {
+    /// Threads ask again.
+    fn open(&self) {
+        self.link.lock().close(false);
+        self.wanting.notify_all();
+    }
+
+    /// Whether what programs write must not wait.
+    pub(super) fn is_closing(&self) -> bool {
+        self.freezing.closing.load(Ordering::SeqCst)
+    }
+
     /// Whether nothing of what was written waits, in files, names or mappings.
     fn has_nothing_in_hand(&self) -> bool {
         self.unwritten.bytes() == 0 && self.names_are_flushed() && self.maps.load(Ordering::SeqCst) == 0
     }
 
-    /// Writes all that waits, until nothing is asked any more; false: not by then.
+    /// Writes all that waits, until nothing is asked any more; false: not by then, or somebody has a file in hand.
     fn comes_to_rest(&'static self, until: u64) -> bool {
+        let mut turn = time::monotonic_ns() + TURN_NS;
         loop {
             let settled = settle(true);
-            if self.send_all() && settled && self.link.lock().is_idle() {
-                return true;
+            let written = self.send_all() && settled;
+            let idle = self.link.lock().is_idle();
+            let now = time::monotonic_ns();
+            match (written, idle) {
+                (true, true) => return true,
+                // What is under way takes its time.
+                (_, false) => turn = now + TURN_NS,
+                (false, true) => {}
             }
-            if time::monotonic_ns() > until {
+            if now > until || now > turn {
                 return false;
             }
             self.nap();

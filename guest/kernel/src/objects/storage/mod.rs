@@ -90,6 +90,8 @@ pub struct Storage {
 /// What the storage keeps for the freezer (freeze.rs).
 #[derive(Default)]
 struct Freezing {
+    /// The domain is about to stand still: what programs write waits no more.
+    closing: AtomicBool,
     /// What waits is being written.
     writes: AtomicBool,
     /// It was; what comes until the domain stands still is little.

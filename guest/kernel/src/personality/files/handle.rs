@@ -57,7 +57,7 @@ fn halves(ino: u64) -> [u32; 2] {
 }
 
 /// Where the directory cache had the file when its handle was given.
-struct Place(alloc::sync::Weak<Dentry>);
+struct Alias(alloc::sync::Weak<Dentry>);
 
 fn node(i: &dyn Inode) -> Option<&Node> {
     let any: &dyn Any = i;
@@ -79,7 +79,7 @@ impl Handle {
         if let Some(n) = inode.and_then(|i| node(&**i)) {
             if let (Some(p), Some(slot)) = (path, n.attachments()) {
                 p.dentry().give_handle();
-                slot.set(Arc::new(Place(Arc::downgrade(p.dentry()))));
+                slot.set(Arc::new(Alias(Arc::downgrade(p.dentry()))));
             }
             let [low, high] = halves(n.give_handle());
             return Ok(Self { kind: NODE, len: 3, words: [n.generation(), low, high] });
@@ -121,7 +121,7 @@ impl Handle {
         if let Some(r) = node(&**root) {
             let ours = self.kind == NODE && self.len >= 3 && self.words[0] == r.generation();
             let found = if ours { r.by_handle(number(&self.words[1..]))? } else { return None };
-            let place = found.attachments().and_then(crate::objects::vfs::inode::Attachments::get::<Place>);
+            let place = found.attachments().and_then(crate::objects::vfs::inode::Attachments::get::<Alias>);
             // Without a name in the cache it hangs in no directory, which only directories would miss: theirs stay.
             let kept = place.and_then(|p| p.0.upgrade()).filter(|d| !d.unlinked() || found.stat().nlink == 0);
             return Some(kept.unwrap_or_else(|| Dentry::root(found)));

@@ -111,7 +111,7 @@ impl Volume {
     /// Has a change wait, if it may; false: it is to be asked for. The caller may wait.
     pub(super) fn defer(self: &Arc<Self>, change: Change) -> bool {
         let lease = self.lease();
-        if !lease.may_delay() || !self.names.proven.load(Ordering::Relaxed) {
+        if !lease.may_delay() || self.storage.is_closing() || !self.names.proven.load(Ordering::Relaxed) {
             return false;
         }
         let now = time::monotonic_ns();

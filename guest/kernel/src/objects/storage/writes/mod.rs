@@ -126,6 +126,7 @@ impl Node {
     fn may_wait(&self, file: &File) -> bool {
         const AT_ONCE: OpenFlags = OpenFlags::DSYNC.union(OpenFlags::SYNC).union(OpenFlags::DIRECT);
         self.lease().may_delay()
+            && !self.volume.storage.is_closing()
             && !file.flags().intersects(AT_ONCE)
             && !self.volume.storage.unwritten.is_full()
             && self.has_room()

@@ -70,6 +70,43 @@ pub fn of(slot: Option<&Attachments>) -> Result<Arc<Locks>> {
     Ok(slot.ok_or(Errno::EINVAL)?.get_or_insert(Locks::default))
 }
 
+/// What keeps an open file from a lock of `flock`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whole {
+    /// Somebody here has one that conflicts.
+    Taken,
+    /// The domain has one of this kind.
+    Had,
+    /// Nothing here.
+    Free,
+}
+
+impl State {
+    fn is_taken(&self, file: u64, exclusive: bool) -> bool {
+        self.whole.iter().any(|(f, e)| *f != file && (*e || exclusive))
+    }
+
+    /// Looks for a lock of `flock`. A change of kind gives the old one up first, as on Linux; the second: it did.
+    fn try_whole(&mut self, file: u64, exclusive: bool) -> (Whole, bool) {
+        let had = self.whole.len();
+        self.whole.retain(|(f, e)| *f != file || *e == exclusive);
+        let gave_up = self.whole.len() != had;
+        let state = match () {
+            () if self.is_taken(file, exclusive) => Whole::Taken,
+            // Who is not in the way has the same kind.
+            () if !self.whole.is_empty() => Whole::Had,
+            () => Whole::Free,
+        };
+        (state, gave_up)
+    }
+
+    fn add_whole(&mut self, file: u64, exclusive: bool) {
+        if !self.whole.iter().any(|(f, _)| *f == file) {
+            self.whole.push((file, exclusive));
+        }
+    }
+}
+
 impl Locks {
     /// The first lock that keeps `want` from being set.
     pub fn conflict(&self, want: &Range) -> Option<Range> {
@@ -117,17 +154,12 @@ impl Locks {
         };
         let try_lock = || {
             let mut s = self.state.lock();
-            // A change of kind gives the old lock up first, as on Linux.
-            let had = s.whole.len();
-            s.whole.retain(|(f, e)| *f != file || *e == exclusive);
-            let gave_up = s.whole.len() != had;
-            if s.whole.iter().any(|(f, e)| *f != file && (*e || exclusive)) {
-                return (false, gave_up);
+            let (state, gave_up) = s.try_whole(file, exclusive);
+            let locked = state != Whole::Taken;
+            if locked {
+                s.add_whole(file, exclusive);
             }
-            if !s.whole.iter().any(|(f, _)| *f == file) {
-                s.whole.push((file, exclusive));
-            }
-            (true, gave_up)
+            (locked, gave_up)
         };
         let (locked, gave_up) = try_lock();
         if gave_up {

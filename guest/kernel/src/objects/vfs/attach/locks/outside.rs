@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Locks, Owner, Range, State};
+use super::{Locks, Owner, Range, Whole};
 use crate::core::sched::{can_wait, wait_until};
 use crate::core::time;
 use crate::{Errno, Result};
@@ -195,43 +195,6 @@ impl Locks {
         }
         if whole {
             outside.unlock(Scope::Whole, false);
-        }
-    }
-}
-
-/// What keeps an open file from a lock of `flock`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Whole {
-    /// Somebody here has one that conflicts.
-    Taken,
-    /// The domain has one of this kind.
-    Had,
-    /// Nothing here.
-    Free,
-}
-
-impl State {
-    fn is_taken(&self, file: u64, exclusive: bool) -> bool {
-        self.whole.iter().any(|(f, e)| *f != file && (*e || exclusive))
-    }
-
-    /// Looks for a lock of `flock`. A change of kind gives the old one up first, as on Linux; the second: it did.
-    fn try_whole(&mut self, file: u64, exclusive: bool) -> (Whole, bool) {
-        let had = self.whole.len();
-        self.whole.retain(|(f, e)| *f != file || *e == exclusive);
-        let gave_up = self.whole.len() != had;
-        let state = match () {
-            () if self.is_taken(file, exclusive) => Whole::Taken,
-            // Who is not in the way has the same kind.
-            () if !self.whole.is_empty() => Whole::Had,
-            () => Whole::Free,
-        };
-        (state, gave_up)
-    }
-
-    fn add_whole(&mut self, file: u64, exclusive: bool) {
-        if !self.whole.iter().any(|(f, _)| *f == file) {
-            self.whole.push((file, exclusive));
         }
     }
 }
