@@ -5,7 +5,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use doppel_disk::{BLOCK, DATA_AT, MOST_BYTES, MOST_LAYERS};
 use rustix::fs::{FlockOperation, flock};
@@ -18,6 +18,11 @@ use crate::layers::{Layers, header_of, name_of};
 
 const RECORD: &str = "disk.json";
 pub(crate) const LOCK: &str = "lock";
+/// How long somebody whose domain has ended may still have its lock: a process that it has just made has a copy of the descriptor until it
+/// executes its program.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(1);
 /// What no disk's name begins with.
 const DOT: &str = ".";
 /// What is being made or removed begins so.
@@ -271,7 +276,14 @@ impl DiskStore {
     }
 
     fn hold_any(&self, disk: &Disk, read_only: bool) -> Result<Held> {
-        Held::of(&disk.dir, read_only)?.ok_or_else(|| Error::InUse(disk.name.clone()))
+        let begun = Instant::now();
+        loop {
+            match Held::of(&disk.dir, read_only)? {
+                Some(held) => return Ok(held),
+                None if begun.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+                None => return Err(Error::InUse(disk.name.clone())),
+            }
+        }
     }
 
     fn at(&self, name: &str) -> PathBuf {

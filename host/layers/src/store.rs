@@ -4,7 +4,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use doppel_layer::{BLOCK, SUPERBLOCKS, Sum, Superblock};
 use doppel_spec::Kind;
@@ -25,6 +25,23 @@ const UNFINISHED: &str = ".";
 const OVERLAYS: [i64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1a4e];
 /// Bytes of a block, as `stat(2)` counts them.
 const SECTOR: u64 = 512;
+
+/// How long somebody whose domain has ended may still have its lock: a process that it has just made has a copy of the descriptor until it
+/// executes its program.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Does what wants a layer that no domain has: whose domain has just ended is waited for.
+fn waiting<T>(act: impl Fn() -> Result<T>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        match act() {
+            Err(Error::InUse { user: None, .. }) if begun.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+}
 
 /// A layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,7 +246,7 @@ impl LayerStore {
     /// # Errors
     /// There is none, a domain has it, or what the host says.
     pub fn remove(&self, name: &str) -> Result<()> {
-        self.take_away(name, None)
+        waiting(|| self.take_away(name, None))
     }
 
     /// Notes that a domain of a supervisor's has it no more; one that was the domain's own goes.
@@ -242,7 +259,7 @@ impl LayerStore {
             return Ok(());
         }
         if layer.own {
-            return self.take_away(name, Some(user));
+            return waiting(|| self.take_away(name, Some(user)));
         }
         let path = layer.dir.join(USER);
         match fs::remove_file(&path) {
@@ -258,7 +275,7 @@ impl LayerStore {
             if layer.user.as_deref() != user {
                 return Err(Error::InUse { name: name.to_owned(), user: layer.user });
             }
-            let _held = self.hold(&layer)?;
+            let _held = self.try_hold(&layer)?;
             let gone = self.root.join(format!("{UNFINISHED}gone-{name}"));
             fs::rename(&layer.dir, &gone).doing("rename", &layer.dir)?;
             gone
@@ -273,7 +290,7 @@ impl LayerStore {
     pub fn prune(&self) -> Result<Vec<String>> {
         let mut removed = Vec::new();
         for layer in self.list()?.into_iter().filter(|layer| layer.user.is_none()) {
-            match self.remove(&layer.name) {
+            match self.take_away(&layer.name, None) {
                 Ok(()) => removed.push(layer.name),
                 Err(Error::InUse { .. } | Error::NotFound(_)) => {}
                 Err(error) => return Err(error),
@@ -311,6 +328,11 @@ impl LayerStore {
     /// # Errors
     /// A domain runs on it, or what the host says.
     pub fn hold(&self, layer: &Layer) -> Result<Lock> {
+        waiting(|| self.try_hold(layer))
+    }
+
+    /// The same at once or not at all.
+    fn try_hold(&self, layer: &Layer) -> Result<Lock> {
         Lock::of(&layer.dir)?
             .ok_or_else(|| Error::InUse { name: layer.name.clone(), user: layer.user.clone() })
     }
@@ -564,6 +586,20 @@ mod tests {
         assert!(store.prune().unwrap().is_empty() && store.remove(&own.name).is_err());
         store.release(&own.name, &own.name).unwrap();
         assert!(!own.dir.exists());
+    }
+
+    #[test]
+    fn who_is_just_giving_it_up_is_waited_for() {
+        let (_dir, store) = store();
+        let layer = store.named("web", &base("aa", Kind::Para), None).unwrap();
+        let held = store.hold(&layer).unwrap();
+        std::thread::scope(|scope| {
+            let removed = std::thread::Builder::new().spawn_scoped(scope, || store.remove("web")).unwrap();
+            std::thread::sleep(20 * PAUSE);
+            assert!(!removed.is_finished());
+            drop(held);
+            removed.join().unwrap().unwrap();
+        });
     }
 
     #[test]
