@@ -35,6 +35,7 @@ def test_stacks_name_the_wait(doppel: Any) -> None:
         names = [line.split()[1].split("+")[0] for line in stack]
         at = [next(i for i, name in enumerate(names) if name.endswith(call)) for call in calls]
         assert at == sorted(at), part
+        assert not any("FnOnce" in name for name in names), part
         # All the way from where the program came in.
         assert names[-1].startswith("doppel_machine::"), part
 

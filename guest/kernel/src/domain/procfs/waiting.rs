@@ -22,6 +22,9 @@ const MEANS: &[&str] = &[
     "alloc::",
 ];
 
+/// Calls of closures: they say nothing that the closure's own name does not.
+const GLUE: &str = "core::ops::function::";
+
 /// One call on the way to a wait.
 pub struct Call {
     /// Return address.
@@ -82,5 +85,6 @@ fn lines(calls: Vec<Call>) -> String {
     // The return address lies behind the call.
     let line =
         |c: Call| format!("[<0>] {}+{:#x}/{:#x}\n", c.function.name, c.function.offset + 1, c.function.len);
-    calls.into_iter().map(line).collect()
+    let said = calls.into_iter().filter(|call| !path(call.function.name).starts_with(GLUE));
+    said.map(line).collect()
 }
