@@ -114,6 +114,10 @@ impl<J> Crew<J> {
             }
             if std::mem::take(&mut pool.vacant) {
                 self.free.fetch_sub(1, Ordering::SeqCst);
+                if !pool.stands_by {
+                    // Who was to stand by leads: another one does.
+                    self.others.notify_one();
+                }
                 return Part::Lead(self.count.load(Ordering::SeqCst));
             }
             if pool.stands_by {
