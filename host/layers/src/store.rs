@@ -92,7 +92,7 @@ pub struct LayerStore {
 pub struct Lock {
     /// The layer's directory.
     pub dir: PathBuf,
-    _file: File,
+    file: File,
 }
 
 impl LayerStore {
@@ -359,6 +359,13 @@ impl LayerStore {
     }
 }
 
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A process that is just being made has a copy of the descriptor, with which the lock would stay.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 impl Lock {
     /// That of the layer in this directory; none: somebody has it.
     ///
@@ -369,7 +376,7 @@ impl Lock {
         let file = File::open(&path).doing("open", &path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            done => done.doing("lock", &path).map(|()| Some(Self { dir: dir.to_owned(), _file: file })),
+            done => done.doing("lock", &path).map(|()| Some(Self { dir: dir.to_owned(), file })),
         }
     }
 }
@@ -600,6 +607,17 @@ mod tests {
             drop(held);
             removed.join().unwrap().unwrap();
         });
+    }
+
+    #[test]
+    fn a_copy_of_its_descriptor_does_not_keep_a_lock() {
+        let (_dir, store) = store();
+        let layer = store.named("web", &base("aa", Kind::Para), None).unwrap();
+        let held = store.hold(&layer).unwrap();
+        let _copy = held.file.try_clone().unwrap();
+        assert!(Lock::of(&layer.dir).unwrap().is_none());
+        drop(held);
+        assert!(Lock::of(&layer.dir).unwrap().is_some());
     }
 
     #[test]

@@ -61,6 +61,13 @@ struct Lock {
     changed: Instant,
 }
 
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A process that is just being made has a copy of the descriptor, with which the lock would stay.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 impl Drop for Leases {
     fn drop(&mut self) {
         self.stop = None;
@@ -401,6 +408,17 @@ mod tests {
         assert!(!held());
         drop(other);
         wait_for(held);
+    }
+
+    #[test]
+    fn a_copy_of_its_descriptor_does_not_keep_a_lock() {
+        let (_dir, store, _paths) = store(&["data"]);
+        let lock = store.enter("data", 0, true, || {}).unwrap();
+        let _copy = lock.file.try_clone().unwrap();
+        let file = File::open(store.lock_of("data")).unwrap();
+        assert!(!try_lock(&file, true).unwrap());
+        drop(lock);
+        assert!(try_lock(&file, true).unwrap());
     }
 
     #[test]
