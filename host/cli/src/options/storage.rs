@@ -18,7 +18,7 @@ use doppel_volumes::{FrozenVolumes, Leases, VolumeStore};
 #[derive(Default)]
 pub struct Storage {
     sources: Vec<PathBuf>,
-    /// Of a clone, what is mounted there.
+    /// What is mounted there.
     mounts: Vec<Mount>,
     attached: Option<Attached>,
     leases: Leases,
@@ -62,27 +62,28 @@ impl Storage {
         let name = |v: &doppel_api::Mount| v.source.clone().unwrap_or_default();
         let anonymous =
             files.volumes().zip(nameless).filter(|(_, none)| *none).map(|(v, _)| name(v)).collect();
-        let sources = store.sources(files)?;
-        let attached = match of.kind {
-            Kind::Para => Some(attach(files, &sources, layer.as_ref(), &disks, &store, of.resources)?),
-            Kind::Paene => {
-                store.check_uncounted(sources.iter().map(PathBuf::as_path))?;
-                None
+        let mut own = Self::default();
+        (own.sources, own.mounts) = (store.sources(files)?, files.mounts.clone());
+        own.store = Some(store.clone());
+        match of.kind {
+            Kind::Para => {
+                let mut volumes = opened(files, &own.sources, &store)?;
+                if let Some(layer) = &layer {
+                    volumes.extend(of_layer(&layer.dir, of.resources)?);
+                }
+                for disk in &disks {
+                    volumes.push(disk.volume()?);
+                }
+                let manager = Arc::new(Manager::of_this_program(ServiceGroups::of_host())?);
+                own.attach(volumes, doppel_storage::node_memory()?, manager, of.resources)?;
             }
-        };
-        let lessor = attached.as_ref().map(|attached| attached.attachment.lessor()).transpose()?;
-        let leases = store.hold(&sources, lessor)?;
-        Ok(Self {
-            sources,
-            mounts: Vec::new(),
-            attached,
-            leases,
-            layer,
-            _disks: disks,
-            anonymous,
-            store: Some(store),
-            of_clone: None,
-        })
+            Kind::Paene => {
+                store.check_uncounted(own.sources.iter().map(PathBuf::as_path))?;
+                own.leases = store.hold(&own.sources, None)?;
+            }
+        }
+        (own.layer, own._disks, own.anonymous) = (layer, disks, anonymous);
+        Ok(own)
     }
 
     /// What the clone with this number of a frozen image has of volumes, and a layer, if files of the image are in one. The layer goes with
@@ -227,29 +228,6 @@ fn held_disks(files: &Files, store: &Path) -> Result<Vec<Held>, Box<dyn Error>> 
     let disks = DiskStore::of(store);
     let hold = |wanted: &doppel_api::BlockDevice| disks.hold(&disks.get(&wanted.name)?, wanted.read_only);
     Ok(files.disks.iter().map(hold).collect::<Result<_, _>>()?)
-}
-
-fn attach(
-    files: &Files,
-    sources: &[PathBuf],
-    layer: Option<&Lock>,
-    disks: &[Held],
-    store: &VolumeStore,
-    resources: &Resources,
-) -> Result<Attached, Box<dyn Error>> {
-    let mut volumes = opened(files, sources, store)?;
-    if let Some(layer) = layer {
-        volumes.extend(of_layer(&layer.dir, resources)?);
-    }
-    for disk in disks {
-        volumes.push(disk.volume()?);
-    }
-    let manager = Manager::of_this_program(ServiceGroups::of_host())?;
-    let nodes = doppel_storage::node_memory()?;
-    let attachment = manager.attach_in(volumes, nodes.try_clone()?)?;
-    attachment.limit(doppel_volumes::rates(resources)?);
-    attachment.keep_recent(cached(&files.mounts))?;
-    Ok(Attached { attachment, nodes, _manager: Arc::new(manager) })
 }
 
 /// Numbers of the volumes of which a domain keeps for a moment what it has read.
