@@ -37,6 +37,9 @@ pub trait Store {
 
     /// These bytes are not needed any more.
     fn punch(&mut self, at: u64, len: u64);
+
+    /// Nothing lies behind this place any more; what does not end there may stay as it is.
+    fn cut(&mut self, _at: u64) {}
 }
 
 /// Pages of a file that a transaction writes.
@@ -56,6 +59,11 @@ const CHUNK: usize = 256 << 10;
 const FREED: u64 = 1024;
 /// Blocks of records since the last checkpoint before there is another one, if that is not larger itself.
 const HEADS: u64 = 1024;
+/// Blocks of a transaction that is small; after so many small ones in a row that were synced each, room is made for the next ones: so many
+/// blocks.
+const SMALL: u64 = 16;
+const ROW: u32 = 8;
+const ROOM: u64 = 64;
 
 /// A layer that is being written.
 #[derive(Debug)]
@@ -85,6 +93,10 @@ pub struct Writer {
     floor: u64,
     /// Of those, what would have been given back.
     held: Vec<(u64, u64)>,
+    /// The block behind what the file has already: zeros behind the end.
+    room: u64,
+    /// Small transactions in a row that were synced each.
+    row: u32,
 }
 
 impl Writer {
@@ -114,6 +126,8 @@ impl Writer {
             freed: Vec::new(),
             floor: 0,
             held: Vec::new(),
+            room: end,
+            row: 0,
         })
     }
 
@@ -180,9 +194,38 @@ impl Writer {
         pages: &[Pages],
         read: impl FnMut(u64, u64, &mut [u8]),
     ) -> Result<u64, S::Error> {
+        let begin = self.end;
         let block = self.put(store, transaction, pages, read, true)?;
         self.is_synced();
+        self.row = if self.end - begin <= SMALL { self.row.saturating_add(1) } else { 0 };
+        if self.row >= ROW {
+            self.make_room(store);
+        }
         Ok(block)
+    }
+
+    /// Has the file end behind what the next transactions take: a sync need not write down then that it has become longer, and where the new
+    /// blocks are, which takes a file system twice as long as the bytes.
+    fn make_room<S: Store>(&mut self, store: &mut S) {
+        if self.end + SMALL <= self.room {
+            return;
+        }
+        let from = self.end.max(self.room);
+        let zeros = alloc::vec![0; ((self.end + ROOM - from) * BLOCK) as usize];
+        // Without room it is only slower.
+        if store.write(from * BLOCK, &zeros).is_ok() {
+            self.room = self.end + ROOM;
+        }
+        self.row = ROW;
+    }
+
+    /// Has the file end where the layer does.
+    pub fn trim<S: Store>(&mut self, store: &mut S) {
+        if self.room > self.end {
+            store.cut(self.end * BLOCK);
+            self.room = self.end;
+        }
+        self.row = 0;
     }
 
     fn put<S: Store>(
@@ -298,6 +341,7 @@ impl Writer {
             self.write_checkpoint(store)?;
         }
         self.give_back(store);
+        self.trim(store);
         Ok(())
     }
 

@@ -113,7 +113,7 @@ fn run(seed: u64, steps: u64, seen: &mut Seen) {
             }
             5 if step % 3 == 0 => {
                 // The power goes, and comes back.
-                let found = disk.cut(random);
+                let found = disk.after_a_cut(random);
                 disk = Disk { synced: found, punched: disk.punched, ..Disk::default() };
                 writer = open(&disk);
                 let now = state(&disk.synced, writer.tree());
@@ -142,7 +142,7 @@ fn run(seed: u64, steps: u64, seen: &mut Seen) {
                 }
             }
         }
-        let found = disk.cut(random);
+        let found = disk.after_a_cut(random);
         let now = state(&found, &read(&found).tree);
         assert!(states.contains(&now), "seed {seed}, step {step}: a state that never was");
         assert_eq!(writer.used(), writer.tree().pages(), "seed {seed}, step {step}");

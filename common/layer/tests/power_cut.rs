@@ -41,6 +41,27 @@ fn change(random: &mut Random) -> (Transaction, Vec<Pages>) {
     (t, pages)
 }
 
+/// Small transactions in a row, each of which is synced, and a cut within each.
+fn small_ones(writer: &mut Writer, disk: &mut Disk, random: &mut Random) {
+    for n in 0..40 {
+        let mut t = Transaction::new();
+        t.add(&Record::Inode {
+            ino: 10,
+            attributes: Attributes { mode: 0o100_644, ..Attributes::default() },
+        });
+        t.add(&Record::Size { ino: 10, size: BLOCK * 20 });
+        let pages = [Pages { ino: 10, page: random.below(8), pages: random.below(6) + 1 }];
+        let before = (writer.tree().clone(), contents(&disk.synced, writer.tree()));
+        writer.commit_synced(disk, t, &pages, |_, page, room| room.fill(n ^ page as u8)).unwrap();
+        let after = (writer.tree().clone(), contents(&disk.now(), writer.tree()));
+        let found = disk.after_a_cut(random);
+        let tree = read(&found).tree;
+        let now = (tree.clone(), contents(&found, &tree));
+        assert!(now == after && before != after, "what was synced is there");
+    }
+    assert!(disk.now().len() as u64 > writer.len(), "there is room behind the end");
+}
+
 fn run(seed: u64, steps: u64) -> u64 {
     let random = &mut Random(seed);
     let mut disk = fresh();
@@ -58,9 +79,14 @@ fn run(seed: u64, steps: u64) -> u64 {
                 writer.close(&mut disk).unwrap();
                 states.drain(..states.len() - 1);
             }
+            3 if step % 10 == 0 => {
+                writer.sync(&mut disk).unwrap();
+                small_ones(&mut writer, &mut disk, random);
+                states = vec![(writer.tree().clone(), contents(&disk.now(), writer.tree()))];
+            }
             2 if step % 30 == 0 => {
                 // The power goes, and comes back.
-                let found = disk.cut(random);
+                let found = disk.after_a_cut(random);
                 disk = Disk { synced: found, ..Disk::default() };
                 let loaded = read(&disk.synced);
                 writer = Writer::open(loaded, &mut disk).unwrap();
@@ -85,7 +111,7 @@ fn run(seed: u64, steps: u64) -> u64 {
                 }
             }
         }
-        let found = disk.cut(random);
+        let found = disk.after_a_cut(random);
         let loaded = read(&found);
         let now = (loaded.tree.clone(), contents(&found, &loaded.tree));
         assert!(states.contains(&now), "seed {seed}, step {step}: a state that never was");

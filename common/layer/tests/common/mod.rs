@@ -47,7 +47,7 @@ impl Disk {
     }
 
     /// The disk after a power cut: of each unsynced write all, some blocks, or nothing is there.
-    pub fn cut(&self, random: &mut Random) -> Vec<u8> {
+    pub fn after_a_cut(&self, random: &mut Random) -> Vec<u8> {
         let mut disk = self.synced.clone();
         for (at, bytes, len) in &self.pending {
             let some = random.below(3);
@@ -82,6 +82,11 @@ impl Store for Disk {
     fn punch(&mut self, at: u64, len: u64) {
         self.punched += len;
         self.pending.push((at, None, len));
+    }
+
+    fn cut(&mut self, at: u64) {
+        // The file stays as long: what was behind it is zero, as it would be if it became longer again.
+        self.pending.push((at, None, 1 << 20));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use doppel_abi_service::storage::{BUFFER, Operation, Request, VOLUMES, flags};
+use doppel_abi_service::storage::{BUFFER, Changes, Operation, Request, VOLUMES, flags, set};
 use doppel_machine::sync::SpinLock;
 
 use super::call::Call;
@@ -174,6 +174,13 @@ impl RawFile {
     pub fn sync(&self) -> Result<()> {
         let request = Request { flags: flags::DATA, ..Request::new(Operation::Sync, self.node) };
         self.storage.call().ask(request).map(drop)
+    }
+
+    /// It ends here. One that others read too may stay longer.
+    pub fn cut(&self, size: u64) {
+        let call = self.storage.call();
+        call.changes(&Changes { size, ..Changes::default() });
+        let _ = call.ask(Request { flags: set::SIZE, ..Request::new(Operation::SetAttr, self.node) });
     }
 
     /// These bytes are not needed any more. A file system without holes keeps them.

@@ -12,7 +12,7 @@ use doppel_layer::BLOCK;
 use doppel_machine::boot;
 use doppel_machine::sync::SpinLock;
 
-use super::log::Log;
+use super::log::{Log, Raw};
 use super::{Layer, with_root};
 use crate::core::sched::WaitQueue;
 use crate::core::work;
@@ -159,6 +159,9 @@ impl Layer {
         let Some(mut writer) = writer else { return 0 };
         // As above.
         let _ = self.commit(fs, &mut writer, false);
+        if let Log::File(writer, file) = &mut *writer {
+            writer.trim(&mut Raw(file));
+        }
         let end = match &mut *writer {
             Log::File(writer, _) if self.frozen.stays.load(Ordering::Acquire) => {
                 writer.share();

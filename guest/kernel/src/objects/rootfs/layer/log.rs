@@ -172,6 +172,10 @@ impl doppel_layer::Store for Raw<'_> {
     fn punch(&mut self, at: u64, len: u64) {
         self.0.punch(at, len);
     }
+
+    fn cut(&mut self, at: u64) {
+        self.0.cut(at);
+    }
 }
 
 /// The same of a device.
