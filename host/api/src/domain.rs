@@ -191,6 +191,26 @@ pub struct UpdateDomain {
     pub timeout_seconds: Option<u32>,
 }
 
+/// `POST .../wait`.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct WaitOptions {
+    /// What is waited for.
+    pub condition: WaitCondition,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitCondition {
+    /// The end of the run that the domain is in, or of the next one.
+    #[default]
+    Ended,
+    /// The domain is gone with all that was its own, and its name is free.
+    Removed,
+}
+
 /// Answer to `POST .../wait`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Waited {

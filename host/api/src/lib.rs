@@ -29,7 +29,7 @@ pub use disk::{CreateDisk, Disk, RemoveDisk, ResizeDisk};
 pub use domain::{
     AttachOptions, Created, Domain, DomainState, DomainStats, ExitInfo, HealthState, KillOptions,
     ListOptions, LogOptions, MemoryStats, ProcessInfo, PruneReport, RemoveOptions, Rename, StopOptions,
-    UpdateDomain, Waited,
+    UpdateDomain, WaitCondition, WaitOptions, Waited,
 };
 pub use doppel_spec::{
     BlockDevice, CloneFrozen, CreateDomain, CreateExec, Files, HealthCheck, IoDevice, Kind, LogTarget, Mount,

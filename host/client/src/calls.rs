@@ -119,6 +119,9 @@ impl Client {
     pub fn wait(&self, name: &str) -> Result<api::Waited> {
         self.json("POST", &domain(name, "/wait"), Upload::None)
     }
+    pub fn wait_until_removed(&self, name: &str) -> Result<api::Waited> {
+        self.json("POST", &domain(name, "/wait?condition=removed"), Upload::None)
+    }
     pub fn prune(&self) -> Result<api::PruneReport> {
         self.json("POST", "/v1/domains/prune", Upload::None)
     }

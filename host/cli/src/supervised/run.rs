@@ -1,7 +1,6 @@
 //! `doppel run`, `start -a` and `attach` through the supervisor.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use doppel_api::{AttachOptions, CreateDomain, Created, DomainState, LogOptions, RemoveOptions};
@@ -17,8 +16,6 @@ use crate::terminal::out::{say, tell};
 
 /// Keys that detach from a terminal.
 const DETACH: &str = "ctrl-p,ctrl-q";
-/// How long to wait for the removal of a domain that has ended.
-const REMOVAL: Duration = Duration::from_secs(5);
 
 /// Options of `doppel run`.
 #[derive(Args)]
@@ -107,18 +104,12 @@ fn foreground(client: &Client, created: &Created, ties: Ties) -> Outcome {
     }
     let end = tied.run(&Program::Domain(id.clone()), lines)?;
     if created.domain.config.auto_remove && matches!(end, End::Exit { .. }) {
-        await_removal(client, id);
+        // So that its name is free again, and its volumes are gone. One that is gone already is not found.
+        let _ = client.wait_until_removed(id);
     }
     ended(client, id, &created.domain.name, end)
 }
 
-/// Waits until a domain that removes itself is gone, so that its name is free again.
-fn await_removal(client: &Client, id: &str) {
-    let begun = Instant::now();
-    while begun.elapsed() < REMOVAL && client.inspect(id).is_ok() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// The exit code for how it ended.
 fn ended(client: &Client, id: &str, name: &str, end: End) -> Outcome {

@@ -477,7 +477,7 @@ impl Core {
     /// Removes a domain that does not run; whoever calls has its turn.
     pub async fn erase(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
         // In this order: see `Core::save_soon`.
-        locked(&self.domains).remove(entry);
+        locked(&self.domains).leave(entry);
         if let Err(problem) = self.state.remove(Table::Domains, &entry.id).await {
             locked(&self.domains).insert(entry.clone());
             return Err(problem);
@@ -504,7 +504,7 @@ impl Core {
 
     /// Forgets a domain that could not be written down; it does not run.
     pub fn forget(&self, entry: &Arc<Entry>) {
-        locked(&self.domains).remove(entry);
+        locked(&self.domains).leave(entry);
         // What was to be written of it some time must not come after all.
         self.state.remove_soon(Table::Domains, &entry.id);
         self.keepers.left(locked(&entry.row).keeper, &entry.id);
@@ -516,6 +516,7 @@ impl Core {
         self.release_volumes(entry);
         self.release_layer(entry);
         self.remove_dir(&self.domain_dir(&entry.id));
+        locked(&self.domains).removed(entry);
         entry.ending.send_modify(|ending| ending.removed = true);
         self.event(EventKind::Remove, entry, &[]);
     }
@@ -535,6 +536,16 @@ impl Core {
             Ok(e) if e.run > before => Ok(api::Waited { exit: e.exit.clone() }),
             _ => Err(Problem::new(Code::DomainNotFound, format!("domain {} was removed", entry.name()))),
         }
+    }
+
+    /// Waits until a domain is gone with all that was its own.
+    pub async fn wait_until_removed(&self, which: &str) -> Result<api::Waited, Problem> {
+        let entry = locked(&self.domains).find_leaving(which)?;
+        let mut ending = entry.ending.subscribe();
+        // The sender lives as long as the entry.
+        let _ = ending.wait_for(|e| e.removed).await;
+        let exit = ending.borrow().exit.clone();
+        Ok(api::Waited { exit })
     }
 
     pub async fn prune(self: Arc<Self>) -> Result<api::PruneReport, Problem> {

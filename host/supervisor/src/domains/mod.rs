@@ -329,12 +329,21 @@ pub(crate) fn add_usage(row: &mut Row, exit: &Exit) {
 pub(crate) struct DomainTable {
     pub by_id: BTreeMap<String, Arc<Entry>>,
     pub names: HashMap<String, String>,
+    /// Those that are being removed, of which something may be left.
+    leaving: BTreeMap<String, Arc<Entry>>,
 }
 
 impl DomainTable {
     pub fn insert(&mut self, entry: Arc<Entry>) {
+        self.leaving.remove(&entry.id);
         self.names.insert(entry.name(), entry.id.clone());
         self.by_id.insert(entry.id.clone(), entry);
+    }
+
+    /// It is being removed.
+    pub fn leave(&mut self, entry: &Arc<Entry>) {
+        self.leaving.insert(entry.id.clone(), entry.clone());
+        self.remove(entry);
     }
 
     pub fn remove(&mut self, entry: &Entry) {
@@ -343,6 +352,16 @@ impl DomainTable {
             self.names.remove(&name);
         }
         self.by_id.remove(&entry.id);
+    }
+
+    /// Nothing is left of it.
+    pub fn removed(&mut self, entry: &Entry) {
+        self.leaving.remove(&entry.id);
+    }
+
+    /// One that is there, or is being removed, by its id.
+    pub fn find_leaving(&self, which: &str) -> Result<Arc<Entry>, Problem> {
+        self.leaving.get(which).cloned().map_or_else(|| self.find(which), Ok)
     }
 
     /// By name, id, or a unique beginning of an id.

@@ -213,7 +213,9 @@ fn domains() -> Vec<Route<Site>> {
             Method::POST,
             "/v1/domains/{domain}/wait",
             "Wait for the end",
-            |c: Call, (), ()| async move { c.state.supervisor.wait(&c.name).await.map(Json) },
+            |c: Call, q: Options<api::WaitOptions>, ()| async move {
+                c.state.supervisor.wait(&c.name, q.0).await.map(Json)
+            },
         ),
         Route::new(
             Method::GET,
