@@ -99,11 +99,3 @@ def test_a_clone_that_cannot_begin_leaves_nothing(own: Any) -> None:
     refused(own.cli("clone", "-d", "--name", "one", "image"), "data")
     eventually(lambda: ok(own.cli("volume", "ls", "-q")).split() == ["copy"], "what was made for it has gone")
     assert ok(own.cli("ps", "-aq")) == ""
-
-
-def test_one_with_a_disk_is_not_frozen(own: Any) -> None:
-    ok(own.cli("disk", "create", "--size", "16M", "disk"))
-    ok(own.cli("run", "-d", "--name", "d", "--block-device", "disk", "-v", "data:/data", "busybox", "sleep", "1000"))
-    for what in (["freeze", "d", "frozen"], ["hibernate", "d"]):
-        refused(own.cli(*what), "a domain with disks cannot be frozen, cloned or hibernated yet")
-    assert ok(own.cli("exec", "d", "echo", "alive")) == "alive\n"

@@ -29,6 +29,11 @@ pub enum Error {
     /// It is a snapshot, of which nothing changes.
     #[error("disk {0:?} is a snapshot, which can only be read (\"{0}:ro\"); a clone of it can be written")]
     Snapshot(String),
+    /// It was written to since the memory was frozen that goes with it.
+    #[error(
+        "disk {0:?} was written to, or is another one, since the domain was hibernated, whose memory cannot go on with it; start the domain"
+    )]
+    Newer(String),
     /// The record of one is damaged.
     #[error("disk {name:?} is damaged: {why}")]
     Damaged {

@@ -12,7 +12,8 @@ use rustix::fs::{FallocateFlags, FlockOperation, flock};
 
 use crate::error::{Error, IoContext, Result};
 use crate::layers::{Layers, header_of};
-use crate::store::{LOCK, read_record};
+use crate::layers::{name_of, new_id};
+use crate::store::{LOCK, Record, read_record, write_record};
 
 const LIVE: &str = "live";
 /// What a live map begins with.
@@ -26,8 +27,8 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// A domain has the disk as long as this is held: alone, or with others that only read.
 #[derive(Debug)]
 pub struct Held {
-    dir: PathBuf,
-    read_only: bool,
+    pub(crate) dir: PathBuf,
+    pub(crate) read_only: bool,
     lock: File,
 }
 
@@ -64,6 +65,27 @@ impl Held {
         }
     }
 
+    /// A domain begins to run with it. One that goes on from a frozen image names the disk's state then: what is on it must be what it was.
+    ///
+    /// # Errors
+    /// Something else is on it by now; or what the host says.
+    pub fn begin(&self, state: Option<&str>) -> Result<()> {
+        if state.is_some_and(|state| read_record(&self.dir).is_ok_and(|record| record.state != state)) {
+            return Err(Error::Newer(self.name()));
+        }
+        if self.read_only { Ok(()) } else { self.change() }
+    }
+
+    /// What is on it is about to change.
+    pub(crate) fn change(&self) -> Result<()> {
+        let record = read_record(&self.dir)?;
+        write_record(&self.dir, &Record { state: name_of(&new_id()), ..record })
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// What a storage service is given of it.
     ///
     /// # Errors
@@ -83,26 +105,41 @@ impl Held {
 
     /// Writes what is only known as long as the host runs to where it stays.
     pub(crate) fn settle(&self) -> Result<()> {
-        self.open()?.flush().doing("sync", &self.dir)?;
+        self.flush()?;
+        self.forget_live()
+    }
+
+    /// Writes it there; what is known as long as the host runs is the same afterwards. Nobody writes to the disk meanwhile.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let (_, files) = self.files_to(true)?;
+        files.open(false).doing("open", &self.dir)?.flush().doing("sync", &self.dir)
+    }
+
+    /// Only what stays counts.
+    pub(crate) fn forget_live(&self) -> Result<()> {
         let path = self.dir.join(LIVE);
         fs::remove_file(&path).doing("remove", &path)
     }
 
-    fn files(&self) -> Result<(Vec<PathBuf>, DiskFiles)> {
+    pub(crate) fn files(&self) -> Result<(Vec<PathBuf>, DiskFiles)> {
+        self.files_to(!self.read_only)
+    }
+
+    /// Those to be written to, or only read.
+    fn files_to(&self, write: bool) -> Result<(Vec<PathBuf>, DiskFiles)> {
         let record = read_record(&self.dir)?;
-        if record.snapshot && !self.read_only {
-            let name = self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            return Err(Error::Snapshot(name));
+        if record.snapshot && write {
+            return Err(Error::Snapshot(self.name()));
         }
         let layers = Layers::of(self.dir.parent().unwrap_or(&self.dir));
         let paths = layers.chain(&record.layer)?;
         let mut opened = Vec::new();
         for (n, path) in paths.iter().enumerate() {
-            let writes = n == 0 && !self.read_only;
+            let writes = n == 0 && write;
             opened.push(File::options().read(true).write(writes).open(path).doing("open", path)?);
         }
         let live = match opened.first().zip(paths.first()) {
-            Some((top, path)) => self.live(top, &header_of(top, path)?)?,
+            Some((top, path)) => self.live(top, &header_of(top, path)?, write)?,
             None => None,
         };
         let lock = self.lock.try_clone().doing("keep", &self.dir)?;
@@ -110,9 +147,9 @@ impl Held {
     }
 
     /// The live map of the topmost layer, which is made if it is missing and needed.
-    fn live(&self, top: &File, header: &Header) -> Result<Option<File>> {
+    fn live(&self, top: &File, header: &Header, write: bool) -> Result<Option<File>> {
         let (path, begin) = (self.dir.join(LIVE), begin_of(header)?);
-        match File::options().read(true).write(!self.read_only).open(&path) {
+        match File::options().read(true).write(write).open(&path) {
             Ok(live) => {
                 let mut found = vec![0; begin.len()];
                 live.read(0, &mut found).doing("read", &path)?;
@@ -124,7 +161,7 @@ impl Held {
             Err(e) => return Err(e).doing("open", &path),
         }
         // One of another boot, or of another layer, counts no more.
-        if self.read_only {
+        if !write {
             return Ok(None);
         }
         let new = self.dir.join(".live");

@@ -21,6 +21,14 @@ pub(crate) fn name_of(id: &Id) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A name that nothing has.
+pub(crate) fn new_id() -> Id {
+    let mut id = Id::default();
+    // Only very early in a host's boot could it fail, and without flags it waits then.
+    let _ = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
+    id
+}
+
 /// Reads what a layer is.
 pub(crate) fn header_of(file: &File, path: &Path) -> Result<Header> {
     let mut bytes = [0; Header::BYTES];
@@ -43,9 +51,7 @@ impl Layers {
     /// Makes an empty one, over another or over nothing, that is on disk when this returns.
     pub fn make(&self, below: Option<Id>, size: u64) -> Result<Id> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).doing("make", &self.dir)?;
-        let mut id = Id::default();
-        // Only very early in a host's boot could it fail, and without flags it waits then.
-        let _ = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
+        let id = new_id();
         let path = self.path(&name_of(&id));
         let mut how = File::options();
         let file =

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, IoContext, Result};
 use crate::format;
 use crate::held::Held;
-use crate::layers::{Layers, header_of, name_of};
+use crate::layers::{Layers, header_of, name_of, new_id};
 
 const RECORD: &str = "disk.json";
 pub(crate) const LOCK: &str = "lock";
@@ -28,6 +28,8 @@ const DOT: &str = ".";
 /// What is being made or removed begins so.
 const UNFINISHED: &str = ".new-";
 const GONE: &str = ".gone-";
+/// What is kept for a frozen image begins so.
+pub(crate) const KEPT: &str = ".kept-";
 /// Bytes of a block, as `stat(2)` counts them.
 const SECTOR: u64 = 512;
 
@@ -44,6 +46,8 @@ pub struct Disk {
     pub size: u64,
     /// Nothing of it changes.
     pub snapshot: bool,
+    /// It was made for a clone, and goes with that.
+    pub anonymous: bool,
     /// How many layers it has.
     pub layers: usize,
     /// Bytes of the host's disk that its own layer takes: those below may be others' as well.
@@ -51,13 +55,38 @@ pub struct Disk {
 }
 
 /// What is written down.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
-    created: u64,
+    pub created: u64,
     /// Its topmost layer.
     pub layer: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub snapshot: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anonymous: bool,
+    /// Another one whenever a domain begins to write, or the size changes: what is on the disk may be something else then.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub state: String,
+    /// Of one that was made for a clone and is written: the layer it lies on, and its state then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<(String, String)>,
+    /// What is kept for a frozen image is needed as long as this file is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needed_by: Option<PathBuf>,
+}
+
+impl Record {
+    /// Of one that begins, with this topmost layer.
+    pub fn new(layer: String) -> Self {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let state = name_of(&new_id());
+        Self { created, layer, state, snapshot: false, anonymous: false, base: None, needed_by: None }
+    }
+
+    /// The same of which nothing changes.
+    pub fn snapshot(self) -> Self {
+        Self { snapshot: true, ..self }
+    }
 }
 
 /// All disks of a store.
@@ -71,7 +100,11 @@ impl DiskStore {
     /// Those of the store in this directory.
     #[must_use]
     pub fn of(store: &Path) -> Self {
-        let root = store.join("disks");
+        Self::at(store.join("disks"))
+    }
+
+    /// Those in this directory.
+    pub(crate) fn at(root: PathBuf) -> Self {
         Self { layers: Layers::of(&root), root }
     }
 
@@ -102,7 +135,7 @@ impl DiskStore {
         let _lock = self.lock()?;
         self.check_free(name)?;
         let layer = self.layers.make(None, size)?;
-        self.put(name, &Record { created: now(), layer: name_of(&layer), snapshot: false }, prepare)
+        self.put(name, &Record::new(name_of(&layer)), prepare)
     }
 
     /// Makes a disk that is what another one is now, and of which nothing changes. It takes no time and no room.
@@ -113,7 +146,7 @@ impl DiskStore {
         let _lock = self.lock()?;
         self.check_free(name)?;
         let layer = self.freeze(&self.get(of)?)?;
-        self.put(name, &Record { created: now(), layer, snapshot: true }, |_| Ok(()))
+        self.put(name, &Record::new(layer).snapshot(), |_| Ok(()))
     }
 
     /// Makes a disk that begins as what another one is now. It takes no time and no room.
@@ -125,7 +158,7 @@ impl DiskStore {
         self.check_free(name)?;
         let below = self.freeze(&self.get(of)?)?;
         let layer = self.over(&below)?;
-        self.put(name, &Record { created: now(), layer, snapshot: false }, |_| Ok(()))
+        self.put(name, &Record::new(layer), |_| Ok(()))
     }
 
     /// The layer that has all a disk is now, and in which nothing changes from here on.
@@ -143,7 +176,7 @@ impl DiskStore {
     }
 
     /// A new layer over another.
-    fn over(&self, below: &str) -> Result<String> {
+    pub(crate) fn over(&self, below: &str) -> Result<String> {
         if self.layers.chain(below)?.len() >= MOST_LAYERS {
             let text = format!("{MOST_LAYERS} layers are the most: `doppel disk flatten` makes one of them");
             return Err(Error::Wrong(text));
@@ -163,6 +196,7 @@ impl DiskStore {
         let disk = self.get(name)?;
         let held = self.hold(&disk, false)?;
         held.settle()?;
+        held.change()?;
         let path = self.layers.path(&read_record(&disk.dir)?.layer);
         let file = File::options().read(true).write(true).open(&path).doing("open", &path)?;
         let header = header_of(&file, &path)?;
@@ -193,14 +227,14 @@ impl DiskStore {
     /// There is none, or what the host says.
     pub fn get(&self, name: &str) -> Result<Disk> {
         doppel_spec::check_disk_name(name).map_err(Error::Wrong)?;
-        let dir = self.at(name);
-        let Record { created, layer, snapshot } = read_record(&dir)?;
+        let dir = self.dir_of(name);
+        let Record { created, layer, snapshot, anonymous, .. } = read_record(&dir)?;
         let paths = self.layers.chain(&layer)?;
         let path = self.layers.path(&layer);
         let file = File::open(&path).doing("open", &path)?;
         let size = header_of(&file, &path)?.size;
         let used = file.metadata().doing("examine", &path)?.blocks() * SECTOR;
-        Ok(Disk { name: name.to_owned(), dir, created, size, snapshot, layers: paths.len(), used })
+        Ok(Disk { name: name.to_owned(), dir, created, size, snapshot, anonymous, layers: paths.len(), used })
     }
 
     /// All of them, by name.
@@ -252,11 +286,16 @@ impl DiskStore {
     }
 
     /// Removes layers that no disk needs. Whoever makes one has the lock.
-    fn collect(&self) -> Result<()> {
+    pub(crate) fn collect(&self) -> Result<()> {
         let mut needed = HashSet::new();
-        for name in names(&self.root)?.into_iter().filter(|name| !name.starts_with(DOT)) {
-            match read_record(&self.at(&name)) {
+        let counts = |name: &String| !name.starts_with(DOT) || name.starts_with(KEPT);
+        for name in names(&self.root)?.into_iter().filter(counts) {
+            let dir = self.dir_of(&name);
+            match read_record(&dir) {
                 Err(Error::NotFound(_)) => {}
+                Ok(record) if record.needed_by.as_ref().is_some_and(|by| !by.exists()) => {
+                    fs::remove_dir_all(&dir).doing("remove", &dir)?;
+                }
                 // As long as one cannot be read, nobody knows what it needs.
                 record => needed.extend(self.layers.chain(&record?.layer)?),
             }
@@ -286,17 +325,28 @@ impl DiskStore {
         }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn dir_of(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
     fn check_free(&self, name: &str) -> Result<()> {
         doppel_spec::check_disk_name(name).map_err(Error::Wrong)?;
-        if self.at(name).exists() { Err(Error::Exists(name.to_owned())) } else { Ok(()) }
+        if self.dir_of(name).exists() { Err(Error::Exists(name.to_owned())) } else { Ok(()) }
     }
 
     /// There is a disk of this name from here on, once `prepare` is done with its directory.
     fn put(&self, name: &str, record: &Record, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<Disk> {
+        self.put_dir(name, record, prepare)?;
+        self.get(name)
+    }
+
+    /// There is a directory of this name with such a record, once `prepare` is done with it.
+    pub(crate) fn put_dir(
+        &self,
+        name: &str,
+        record: &Record,
+        prepare: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<()> {
         let unfinished = tempfile::Builder::new()
             .prefix(UNFINISHED)
             .tempdir_in(&self.root)
@@ -307,12 +357,12 @@ impl DiskStore {
         prepare(at)?;
         sync(at)?;
         let from = unfinished.keep();
-        fs::rename(&from, self.at(name)).doing("rename", &from)?;
-        sync(&self.root)?;
-        self.get(name)
+        fs::rename(&from, self.dir_of(name)).doing("rename", &from)?;
+        sync(&self.root)
     }
 
-    fn lock(&self) -> Result<File> {
+    /// Nobody else makes, changes or removes a disk as long as this process has what is returned.
+    pub(crate) fn lock(&self) -> Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.root).doing("make", &self.root)?;
         let path = self.root.join(".lock");
         let file =
@@ -328,10 +378,6 @@ impl Disk {
     pub fn is_in_use(&self) -> bool {
         matches!(Held::at_once(&self.dir, false), Ok(None))
     }
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn check_size(size: u64) -> Result<()> {
@@ -353,7 +399,7 @@ pub(crate) fn read_record(dir: &Path) -> Result<Record> {
 }
 
 /// Writes it down; after a power cut there is the old one or this one.
-fn write_record(dir: &Path, record: &Record) -> Result<()> {
+pub(crate) fn write_record(dir: &Path, record: &Record) -> Result<()> {
     let (new, path) = (dir.join(".disk.json"), dir.join(RECORD));
     let text = serde_json::to_vec(record)
         .map_err(|e| Error::Damaged { name: dir.display().to_string(), why: e.to_string() })?;
@@ -369,7 +415,7 @@ fn new_file(path: &Path) -> Result<File> {
     File::options().create_new(true).write(true).mode(0o600).open(path).doing("make", path)
 }
 
-fn sync(dir: &Path) -> Result<()> {
+pub(crate) fn sync(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|f| f.sync_all()).doing("sync", dir)
 }
 

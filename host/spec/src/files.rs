@@ -166,6 +166,12 @@ impl Files {
         Ok(())
     }
 
+    /// Whether the domain has volumes, binds or disks, which a para domain is served.
+    #[must_use]
+    pub fn are_served(&self) -> bool {
+        self.volumes().next().is_some() || !self.disks.is_empty()
+    }
+
     /// Whether what the domain changes outside of its mounts is kept; that it is to be kept is said.
     #[must_use]
     pub fn is_kept(&self) -> bool {

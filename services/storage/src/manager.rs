@@ -3,13 +3,15 @@
 //! All that a successor needs is kept: channels, doorbells, the memory of nodes, the volumes' roots, and files that a domain has in use
 //! which have no name any more.
 
-use std::collections::BTreeMap;
+mod switch;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -52,6 +54,8 @@ struct Shared {
     heart: Arc<Heartbeat>,
     calls: Arc<Calls>,
     state: Mutex<State>,
+    /// A service has followed an order that is waited for.
+    followed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +79,8 @@ struct Member {
     limits: Limits,
     /// Files that a successor could not find again, by node.
     pinned: BTreeMap<u64, OwnedFd>,
+    /// Disks of which the process has not said yet that it has switched them.
+    switching: BTreeSet<u64>,
 }
 
 /// A process, and what has to do with it until it ends.
@@ -142,6 +148,7 @@ impl Manager {
             heart: Arc::new(Heartbeat::new()?),
             calls: Arc::new(Calls::new()?),
             state: Mutex::default(),
+            followed: Condvar::new(),
         });
         let mut running = Some(shared.replace()?);
         let kept = shared.clone();
@@ -223,6 +230,7 @@ impl Manager {
             volumes,
             limits: Limits::default(),
             pinned: BTreeMap::new(),
+            switching: BTreeSet::new(),
         };
         // One that has died is replaced, and its successor is told of all members.
         let _ = state.tell(key, &member);
@@ -349,6 +357,9 @@ impl Shared {
             doppel_service::say(format_args!("a storage service cannot be told what to do: {error}"));
             process.kill();
         }
+        // It begins with the files that there are by now.
+        state.members.values_mut().for_each(|member| member.switching.clear());
+        self.followed.notify_all();
         Ok((process, ours, watchdog))
     }
 
@@ -363,6 +374,7 @@ impl Shared {
             // What was said before the end is there when that is seen.
             while let Ok(Some((said, file))) = hear(control) {
                 self.lock().keep(said, file);
+                self.followed.notify_all();
             }
             if ended {
                 return;
@@ -405,7 +417,9 @@ fn hear(control: &OwnedFd) -> io::Result<Option<(PinMessage, Option<OwnedFd>)>> 
 impl State {
     /// Keeps a domain's file, or keeps it no more.
     fn keep(&mut self, said: PinMessage, file: Option<OwnedFd>) {
-        let (PinMessage::Pin { key, node } | PinMessage::Unpin { key, node }) = said;
+        let (PinMessage::Pin { key, node }
+        | PinMessage::Unpin { key, node }
+        | PinMessage::Switched { key, volume: node }) = said;
         // Of a domain that has left there is nothing to keep.
         let Some(member) = self.members.get_mut(&key) else { return };
         match (said, file) {
@@ -415,6 +429,7 @@ impl State {
             }
             (PinMessage::Pin { .. }, _) => {}
             (PinMessage::Unpin { .. }, _) => drop(member.pinned.remove(&node)),
+            (PinMessage::Switched { volume, .. }, _) => drop(member.switching.remove(&volume)),
         }
     }
 
@@ -429,9 +444,7 @@ impl State {
         for (volume, disk) in
             member.volumes.iter().enumerate().filter_map(|(i, v)| Some((i, v.disk.as_ref()?)))
         {
-            let files: Vec<_> =
-                disk.layers.iter().chain(&disk.live).chain([&disk.lock]).map(AsFd::as_fd).collect();
-            self.send(&Order::Disk { key, volume, live: disk.live.is_some() }, &files)?;
+            self.send(&Order::Disk { key, volume, live: disk.live.is_some() }, &disk.descriptors())?;
         }
         let mut descriptors = vec![member.memory.as_fd(), member.doorbell.as_fd(), member.nodes.as_fd()];
         for volume in &member.volumes {

@@ -1,4 +1,5 @@
-//! Files that a successor could not find again: the manager keeps a copy of their descriptors.
+//! What a service says to its manager. Files that a successor could not find again: the manager keeps a copy of their descriptors. And
+//! that it has followed an order which is waited for.
 //!
 //! What is said lies in the socket when it has been sent, also if who sent it is killed then; so nobody waits for an answer.
 
@@ -10,6 +11,7 @@ use rustix::io::Errno;
 const WORDS: usize = 3;
 const PIN: u64 = 1;
 const UNPIN: u64 = 2;
+const SWITCHED: u64 = 3;
 
 /// What a service says to its manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub(crate) enum PinMessage {
     Pin { key: u64, node: u64 },
     /// It is not needed any more.
     Unpin { key: u64, node: u64 },
+    /// The disk that is this volume of a domain is made of its new files.
+    Switched { key: u64, volume: u64 },
 }
 
 impl PinMessage {
@@ -27,6 +31,7 @@ impl PinMessage {
         let words = match self {
             Self::Pin { key, node } => [PIN, key, node],
             Self::Unpin { key, node } => [UNPIN, key, node],
+            Self::Switched { key, volume } => [SWITCHED, key, volume],
         };
         let mut out = [0; Self::BYTES];
         for (to, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
@@ -43,6 +48,7 @@ impl PinMessage {
         match tag {
             PIN => Some(Self::Pin { key, node }),
             UNPIN => Some(Self::Unpin { key, node }),
+            SWITCHED => Some(Self::Switched { key, volume: node }),
             _ => None,
         }
     }
@@ -77,7 +83,7 @@ impl Pins {
     }
 }
 
-fn send(to: &OwnedFd, said: PinMessage, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+pub(crate) fn send(to: &OwnedFd, said: PinMessage, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     doppel_service::send_packet(to.as_fd(), &said.encode(), files)
         .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
@@ -88,11 +94,12 @@ mod tests {
 
     #[test]
     fn what_is_said_is_heard() {
-        for said in [PinMessage::Pin { key: 1, node: u64::MAX }, PinMessage::Unpin { key: u64::MAX, node: 2 }]
-        {
+        let pin = PinMessage::Pin { key: 1, node: u64::MAX };
+        let unpin = PinMessage::Unpin { key: u64::MAX, node: 2 };
+        for said in [pin, unpin, PinMessage::Switched { key: 1, volume: 2 }] {
             assert_eq!(PinMessage::decode(&said.encode()), Some(said));
         }
-        assert_eq!(PinMessage::decode(&[3; PinMessage::BYTES]), None);
+        assert_eq!(PinMessage::decode(&[4; PinMessage::BYTES]), None);
         assert_eq!(PinMessage::decode(&[1; PinMessage::BYTES - 1]), None);
     }
 }

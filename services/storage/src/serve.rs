@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{ClientId, Core, Engine, Orders};
 use crate::nodes::Nodes;
-use crate::pins::Pins;
+use crate::pins::{self, PinMessage, Pins};
 use crate::quota::Bound;
 use crate::throttle::Limits;
 use crate::volume::{DiskFiles, Volume};
@@ -25,7 +25,7 @@ use crate::volume::{DiskFiles, Volume};
 pub(crate) const PACKET: usize = 32 << 10;
 
 /// Version of orders and channels: a manager may be of another build than the process it starts.
-pub(crate) const ORDERS: u32 = 4 << 16 | doppel_abi_service::VERSION;
+pub(crate) const ORDERS: u32 = 5 << 16 | doppel_abi_service::VERSION;
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,6 +37,8 @@ pub(crate) enum Order {
     /// A volume of a domain, which is served afterwards, is a disk. Descriptors: its layers, the topmost first, the live map of
     /// that, if it has one, and its lock.
     Disk { key: u64, volume: usize, live: bool },
+    /// A disk of a domain that is served is made of other files from here on; the service says so ([`PinMessage::Switched`]). Descriptors: as above.
+    Switch { key: u64, volume: usize, live: bool },
     /// Serve a domain. Descriptors: channel, doorbell, the memory of its nodes, then each volume's root, and behind that the file that
     /// says what is used of its bound, if there is one.
     Attach { key: u64, volumes: Vec<Terms>, limits: Limits },
@@ -145,10 +147,15 @@ impl Followed {
                 self.pinned.entry(key).or_default().extend(nodes.into_iter().zip(descriptors));
             }
             Order::Disk { key, volume, live } => {
-                let mut layers: Vec<File> = descriptors.map(File::from).collect();
-                let lock = layers.pop().ok_or_else(|| io::Error::other("a disk without its lock"))?;
-                let live = if live { layers.pop() } else { None };
-                self.disks.entry(key).or_default().push((volume, DiskFiles { layers, live, lock }));
+                self.disks.entry(key).or_default().push((volume, disk_files(descriptors, live)?));
+            }
+            Order::Switch { key, volume, live } => {
+                let files = disk_files(descriptors, live)?;
+                if let Some(id) = self.clients.get(&key) {
+                    core.switch_disk(*id, volume, files)?;
+                }
+                let said = PinMessage::Switched { key, volume: volume as u64 };
+                pins::send(&self.control, said, &[])?;
             }
             Order::Attach { key, volumes, limits } => {
                 let (memory, doorbell, nodes) = (next()?, next()?, next()?);
@@ -177,6 +184,14 @@ impl Followed {
         }
         Ok(())
     }
+}
+
+/// The files of a disk that came with an order.
+fn disk_files(descriptors: impl Iterator<Item = OwnedFd>, live: bool) -> io::Result<DiskFiles> {
+    let mut layers: Vec<File> = descriptors.map(File::from).collect();
+    let lock = layers.pop().ok_or_else(|| io::Error::other("a disk without its lock"))?;
+    let live = if live { layers.pop() } else { None };
+    Ok(DiskFiles { layers, live, lock })
 }
 
 /// The next packet; `None` if none waits.

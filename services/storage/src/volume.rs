@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use doppel_abi_service::storage::Amount;
@@ -47,6 +47,11 @@ pub(crate) struct Disk {
 }
 
 impl DiskFiles {
+    /// As an order has them.
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.layers.iter().chain(&self.live).chain([&self.lock]).map(AsFd::as_fd).collect()
+    }
+
     /// The disk.
     ///
     /// # Errors

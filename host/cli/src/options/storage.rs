@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use doppel_api::{Files, Mount, OnClone, Resources};
-use doppel_disks::{DiskStore, Held};
+use doppel_api::{BlockDevice, Files, Mount, OnClone, Resources};
+use doppel_disks::{DiskStore, FrozenDisks, Held, InUse};
 use doppel_domain::{DomainConfig, Kind, ServiceGroups, StorageLink};
 use doppel_freezer::FrozenImage;
 use doppel_layers::{Base, LayerStore, Lock};
@@ -23,16 +23,19 @@ pub struct Storage {
     attached: Option<Attached>,
     leases: Leases,
     layer: Option<Lock>,
-    _disks: Vec<Held>,
+    disks: Option<Arc<InUse>>,
     /// Those that go with the domain.
     anonymous: Vec<String>,
     store: Option<VolumeStore>,
+    /// Its disks that go with it, and what all of its disks are.
+    own_disks: Option<DiskStore>,
+    block_devices: Vec<BlockDevice>,
     /// The layer goes with the domain.
     of_clone: Option<(LayerStore, String)>,
 }
 
 struct Attached {
-    attachment: Attachment,
+    attachment: Arc<Attachment>,
     /// What the service knows of the domain's files.
     nodes: OwnedFd,
     _manager: Arc<Manager>,
@@ -54,7 +57,7 @@ impl Storage {
             return Ok(Self::default());
         }
         files.check_disks().map_err(|(_, why)| why)?;
-        let disks = held_disks(files, store)?;
+        let disks = held_disks(&files.disks, &DiskStore::of(store))?;
         let layer = files.layer.as_deref().map(|name| hold(name, of, store)).transpose()?;
         let store = VolumeStore::of(store);
         let nameless: Vec<bool> = files.volumes().map(|v| v.source.is_none()).collect();
@@ -68,21 +71,19 @@ impl Storage {
         match of.kind {
             Kind::Para => {
                 let mut volumes = opened(files, &own.sources, &store)?;
+                volumes.extend(begun(&disks, &FrozenDisks::default())?);
                 if let Some(layer) = &layer {
                     volumes.extend(of_layer(&layer.dir, of.resources)?);
                 }
-                for disk in &disks {
-                    volumes.push(disk.volume()?);
-                }
                 let manager = Arc::new(Manager::of_this_program(ServiceGroups::of_host())?);
-                own.attach(volumes, doppel_storage::node_memory()?, manager, of.resources)?;
+                own.attach((volumes, disks), doppel_storage::node_memory()?, manager, of.resources)?;
             }
             Kind::Paene => {
                 store.check_uncounted(own.sources.iter().map(PathBuf::as_path))?;
                 own.leases = store.hold(&own.sources, None)?;
             }
         }
-        (own.layer, own._disks, own.anonymous) = (layer, disks, anonymous);
+        (own.layer, own.anonymous) = (layer, anonymous);
         Ok(own)
     }
 
@@ -100,7 +101,7 @@ impl Storage {
             return Ok(Self::default());
         }
         let mut own = Self::default();
-        let (mut volumes, mut nodes) = (Vec::new(), doppel_storage::node_memory()?);
+        let (mut volumes, mut disks, mut nodes) = (Vec::new(), Vec::new(), doppel_storage::node_memory()?);
         if let Some(dir) = frozen {
             let volume_store = own.store.insert(VolumeStore::of(store)).clone();
             let (mut files, place) = (Files::default(), tempfile::tempdir()?);
@@ -111,6 +112,10 @@ impl Storage {
             given?;
             volumes = own.take(files, &volume_store)?;
             nodes = doppel_storage::nodes_file(&known)?;
+            let disk_store = own.own_disks.insert(DiskStore::of(store));
+            FrozenDisks::open(&dir)?.for_clone(disk_store, &mut own.block_devices)?;
+            disks = held_disks(&own.block_devices, disk_store)?;
+            volumes.extend(begun(&disks, &FrozenDisks::default())?);
         }
         if let Some(from) = layers {
             let description = image.describe();
@@ -126,23 +131,27 @@ impl Storage {
             None => Arc::new(Manager::of_this_program(ServiceGroups::of_host())?),
         };
         *service = Some(manager.clone());
-        own.attach(volumes, nodes, manager, resources)?;
+        own.attach((volumes, disks), nodes, manager, resources)?;
         Ok(own)
     }
 
-    /// The volumes of a domain that wakes.
+    /// The volumes and disks of a domain that wakes.
     pub fn of_sleeper(image: &FrozenImage, store: &Path) -> Result<Self, Box<dyn Error>> {
         let Some(dir) = image.volumes() else { return Ok(Self::default()) };
         let (mut own, frozen) = (Self::default(), FrozenVolumes::open(&dir)?);
+        let (disk_store, frozen_disks) = (DiskStore::of(store), FrozenDisks::open(&dir)?);
         let store = own.store.insert(VolumeStore::of(store)).clone();
         let files = Files { mounts: frozen.mounts().to_vec(), ..Files::default() };
-        let volumes = own.take(files, &store)?;
+        let mut volumes = own.take(files, &store)?;
+        own.block_devices = frozen_disks.block_devices();
+        let disks = held_disks(&own.block_devices, &disk_store)?;
+        volumes.extend(begun(&disks, &frozen_disks)?);
         // It may be frozen there again while this is in use.
         let nodes = tempfile::tempdir()?;
         let known = nodes.path().join("nodes");
         doppel_storage::copy_nodes(&frozen.nodes(), &known, &mut |_, _, _| Ok(Remap::Same))?;
         let manager = Arc::new(Manager::of_this_program(ServiceGroups::of_host())?);
-        own.attach(volumes, doppel_storage::nodes_file(&known)?, manager, &Resources::default())?;
+        own.attach((volumes, disks), doppel_storage::nodes_file(&known)?, manager, &Resources::default())?;
         Ok(own)
     }
 
@@ -156,12 +165,13 @@ impl Storage {
 
     fn attach(
         &mut self,
-        volumes: Vec<Volume>,
+        (volumes, disks): (Vec<Volume>, Vec<Held>),
         nodes: OwnedFd,
         manager: Arc<Manager>,
         resources: &Resources,
     ) -> Result<(), Box<dyn Error>> {
-        let attachment = manager.attach_in(volumes, nodes.try_clone()?)?;
+        let attachment = Arc::new(manager.attach_in(volumes, nodes.try_clone()?)?);
+        self.disks = InUse::new(&attachment, self.sources.len(), disks).map(Arc::new);
         attachment.limit(doppel_volumes::rates(resources)?);
         attachment.keep_recent(cached(&self.mounts))?;
         if let Some(store) = &self.store {
@@ -175,6 +185,7 @@ impl Storage {
     pub fn give(&self, config: &mut DomainConfig) {
         (config.layer, config.storage) = (self.layer(), self.link());
         (config.sources, config.spec.files.mounts) = (self.sources(), self.mounts.clone());
+        config.spec.files.disks.clone_from(&self.block_devices);
     }
 
     /// Where on this host they are.
@@ -194,6 +205,7 @@ impl Storage {
             memory: attachment.memory.clone(),
             doorbell: attachment.doorbell.clone(),
             nodes: Some(format!("/proc/self/fd/{}", nodes.as_raw_fd()).into()),
+            disks: self.disks.as_ref().map(Arc::downgrade),
         })
     }
 }
@@ -206,6 +218,13 @@ impl Drop for Storage {
             self.layer = None;
             // Whoever prunes finds what cannot be removed.
             let _ = layers.remove(&name);
+        }
+        if let Some(store) = self.own_disks.take() {
+            (self.attached, self.disks) = (None, None);
+            for disk in &self.block_devices {
+                // Whoever removes disks finds it.
+                let _ = store.remove(&disk.name);
+            }
         }
         let Some(store) = &self.store else { return };
         for name in &self.anonymous {
@@ -224,10 +243,16 @@ fn hold(name: &str, of: &Subject<'_>, store: &Path) -> Result<Lock, Box<dyn Erro
 }
 
 /// The disks that it is to have, for this domain alone if it writes.
-fn held_disks(files: &Files, store: &Path) -> Result<Vec<Held>, Box<dyn Error>> {
-    let disks = DiskStore::of(store);
-    let hold = |wanted: &doppel_api::BlockDevice| disks.hold(&disks.get(&wanted.name)?, wanted.read_only);
-    Ok(files.disks.iter().map(hold).collect::<Result<_, _>>()?)
+fn held_disks(wanted: &[BlockDevice], store: &DiskStore) -> Result<Vec<Held>, Box<dyn Error>> {
+    let hold = |wanted: &BlockDevice| store.hold(&store.get(&wanted.name)?, wanted.read_only);
+    Ok(wanted.iter().map(hold).collect::<Result<_, _>>()?)
+}
+
+/// What a storage service is given of these, with which a domain begins; `frozen`: which it had, if it goes on itself.
+fn begun(disks: &[Held], frozen: &FrozenDisks) -> Result<Vec<Volume>, Box<dyn Error>> {
+    let mut states = frozen.all().iter().map(|disk| disk.state.as_str());
+    let begin = |disk: &Held| disk.begin(states.next()).and_then(|()| disk.volume());
+    Ok(disks.iter().map(begin).collect::<Result<_, _>>()?)
 }
 
 /// Numbers of the volumes of which a domain keeps for a moment what it has read.

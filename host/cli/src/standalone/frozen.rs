@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use doppel_api::{FrozenPruneOptions, FrozenPruneReport};
+use doppel_disks::DiskStore;
 use doppel_freezer::{FrozenImage, Medium};
+use doppel_image::Store;
 use serde_json::json;
 
 use crate::standalone::frozen_registry::{self, PullArgs, PushArgs};
@@ -124,11 +126,17 @@ fn prune(args: &PruneArgs) -> Result<(), Box<dyn Error>> {
         say!("{}", serde_json::to_string(&report)?)?;
         return Ok(());
     }
+    collect_disks()?;
     for name in &report.removed {
         say!("{name}")?;
     }
     say!("{} frozen images removed, {} free again", report.removed.len(), image::bytes(report.freed_bytes))?;
     Ok(())
+}
+
+/// Removes what was kept of disks for images that are no more.
+fn collect_disks() -> Result<(), Box<dyn Error>> {
+    Ok(DiskStore::of(Store::from_env().root()).sweep()?)
 }
 
 fn prune_here(which: &FrozenPruneOptions) -> Result<FrozenPruneReport, Box<dyn Error>> {
@@ -183,6 +191,7 @@ pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
             for name in frozen {
                 store.remove(&name)?;
             }
+            collect_disks()?;
         }
         FrozenCommand::Export { frozen, file } => {
             if file == Path::new("-") {

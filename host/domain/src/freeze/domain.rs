@@ -102,6 +102,9 @@ impl Core {
         let own = stop && doppel_freezer::is_of_sleeper(to);
         let beside = doppel_freezer::FrozenImage::layers_beside(to);
         let stays = files.layer.as_deref().filter(|dir| own || doppel_layers::can_share(dir, &beside));
+        let disks = files.disks.as_ref().map(|disks| disks.upgrade().ok_or_else(ended)).transpose()?;
+        let cut = disks.as_ref().map(|disks| disks.prepare(own)).transpose();
+        let cut = cut.map_err(|e| Error::State(e.to_string()))?;
         let share = lock(&self.share);
         let standing = self.stop_with_files(stays.is_some())?;
         if self.asleep.load(Ordering::SeqCst) {
@@ -114,6 +117,8 @@ impl Core {
         let volumes = doppel_freezer::FrozenImage::volumes_beside(to);
         let held = files.held.as_ref().map(|held| held.keep(&volumes, own)).transpose();
         held.map_err(|e| Error::State(e.to_string()))?;
+        let disks = cut.map(|cut| cut.keep(&volumes)).transpose();
+        disks.map_err(|e| Error::State(e.to_string()))?;
         let subject = doppel_freezer::Subject {
             pid: self.child.pid,
             arena: arena.as_fd(),

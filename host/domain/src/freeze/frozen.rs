@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use doppel_abi_machine::resume_flags;
+use doppel_disks::FrozenDisks;
 use doppel_freezer::FrozenImage;
 use doppel_volumes::FrozenVolumes;
 use serde::{Deserialize, Serialize};
@@ -32,19 +33,24 @@ impl Resume {
         self.image.header().generation + u64::from(!self.wake)
     }
 
-    /// Refuses a domain without the volumes that this memory goes with, or with others.
-    pub(crate) fn check_volumes(&self, count: usize) -> Result<(), Error> {
+    /// Refuses a domain without the volumes and disks that this memory goes with, or with others.
+    pub(crate) fn check_volumes(&self, count: usize, disks: usize) -> Result<(), Error> {
         let Some(dir) = self.image.volumes() else {
-            return if count == 0 {
+            return if count + disks == 0 {
                 Ok(())
             } else {
-                Err(Error::Config("it was frozen without volumes".into()))
+                Err(Error::Config("it was frozen without volumes and disks".into()))
             };
         };
         let frozen = FrozenVolumes::open(&dir).map_err(|e| Error::State(e.to_string()))?;
-        match frozen.count() {
-            then if then == count => Ok(()),
-            then => Err(Error::Config(format!("it was frozen with {then} volumes, and is given {count}"))),
+        let kept = FrozenDisks::open(&dir).map_err(|e| Error::State(e.to_string()))?;
+        match (frozen.count(), kept.all().len()) {
+            then if then == (count, disks) => Ok(()),
+            (v, d) => {
+                let text =
+                    format!("it was frozen with {v} volumes and {d} disks, and is given {count} and {disks}");
+                Err(Error::Config(text))
+            }
         }
     }
 

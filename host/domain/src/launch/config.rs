@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use doppel_disks::InUse;
 use doppel_spec::{CreateDomain, DebugLevel, Kind, LEAST_MEMORY, MOST_CPUS, Program, UNBOUNDED};
 use doppel_volumes::Held;
 use serde_json::Value;
@@ -99,6 +100,8 @@ pub struct StorageLink {
     pub doorbell: Arc<OwnedFd>,
     /// The file with what the service knows of its files; without one it is not frozen with volumes.
     pub nodes: Option<PathBuf>,
+    /// Its disks, behind its volumes; one that has some is not frozen without.
+    pub disks: Option<Weak<InUse>>,
 }
 
 impl DomainConfig {
@@ -193,14 +196,17 @@ impl DomainConfig {
     /// What is kept of its volumes when it is frozen, if it has some, and that can be.
     fn held(&self) -> Option<Held> {
         let files = &self.spec.files;
-        let nodes = self.storage.as_ref().and_then(|storage| storage.nodes.clone());
-        let nodes = nodes.filter(|_| files.disks.is_empty() && files.volumes().next().is_some())?;
+        let storage =
+            self.storage.as_ref().filter(|storage| files.disks.is_empty() || storage.disks.is_some());
+        let nodes = storage.and_then(|storage| storage.nodes.clone());
+        let nodes = nodes.filter(|_| files.volumes().next().is_some() || !files.disks.is_empty())?;
         Some(Held { mounts: files.volumes().cloned().collect(), sources: self.sources.clone(), nodes })
     }
 
     /// What of it is files of the host.
     pub(crate) fn host_files(&self) -> HostFiles {
-        HostFiles { volumes: self.volumes(), held: self.held(), layer: self.layer.clone() }
+        let disks = self.storage.as_ref().and_then(|storage| storage.disks.clone());
+        HostFiles { volumes: self.volumes(), held: self.held(), layer: self.layer.clone(), disks }
     }
 
     /// Refuses what only a guest kernel can do.
@@ -242,10 +248,10 @@ impl DomainConfig {
     }
 }
 
-/// Why a domain with these volumes and disks is not frozen.
+/// Why a domain with these volumes and disks is not frozen: it was started by an older program.
 pub(crate) fn no_freeze(volumes: &[String]) -> Error {
     Error::Unsupported(format!(
-        "a domain with disks cannot be frozen, cloned or hibernated yet: it has {}",
+        "it is not known what the storage service has of the domain, so it cannot be frozen, cloned or hibernated: it has {}",
         volumes.join(", ")
     ))
 }

@@ -29,17 +29,22 @@ pub(crate) fn encoded(config: &DomainConfig) -> Vec<[OsString; 3]> {
     all.extend(config.layer.as_deref().map(|dir| {
         let options = match config.spec.kind {
             Kind::Paene => source("", dir),
-            // Behind the volumes.
+            // Behind the volumes and the disks: a clone has further files of a layer.
             Kind::Para => {
                 let size = config.spec.resources.disk_bytes.map(|bytes| format!(",size={bytes}"));
                 let shared = if doppel_layers::is_shared(dir) { ",shared" } else { "" };
-                format!("index={}{}{shared}", config.sources.len(), size.unwrap_or_default()).into()
+                format!(
+                    "index={}{}{shared}",
+                    config.sources.len() + config.spec.files.disks.len(),
+                    size.unwrap_or_default()
+                )
+                .into()
             }
         };
         (depth("/"), ["/".into(), "layer".into(), options])
     }));
-    // Behind the volumes and the layer.
-    let first = config.sources.len() + usize::from(config.layer.is_some());
+    // Behind the volumes.
+    let first = config.sources.len();
     all.extend(config.spec.files.disks.iter().enumerate().map(|(i, disk)| {
         let options = format!("index={}{}", first + i, if disk.read_only { ",ro" } else { "" });
         let device = format!("/dev/vd{}", char::from(b'a' + u8::try_from(i).unwrap_or(u8::MAX - b'a')));
@@ -108,16 +113,16 @@ mod tests {
         assert_eq!(
             encoded(&config),
             [
-                ["/", "layer", "index=2"],
+                ["/", "layer", "index=4"],
                 ["/data", "tmpfs", "nosuid,nodev,noexec,size=1m"],
                 ["/data/y", "volume", "index=1,source=vol"],
-                ["/dev/vda", "disk", "index=3"],
-                ["/dev/vdb", "disk", "index=4,ro"],
+                ["/dev/vda", "disk", "index=2"],
+                ["/dev/vdb", "disk", "index=3,ro"],
                 ["/data/deep/x", "volume", "index=0,source=volume,ro"],
             ]
         );
         config.spec.resources.disk_bytes = Some(65536);
-        assert_eq!(encoded(&config)[0], ["/", "layer", "index=2,size=65536"]);
+        assert_eq!(encoded(&config)[0], ["/", "layer", "index=4,size=65536"]);
         config.spec.kind = Kind::Paene;
         config.spec.files.disks.clear();
         let all = encoded(&config);

@@ -53,7 +53,8 @@ impl Domain {
         config.image = resume.image.root_image();
         let spec = &mut config.spec;
         let mounts = spec.files.volumes().cloned().collect();
-        (spec.kind, spec.files) = (Kind::Para, Files { mounts, ..Files::default() });
+        let disks = std::mem::take(&mut spec.files.disks);
+        (spec.kind, spec.files) = (Kind::Para, Files { mounts, disks, ..Files::default() });
         spec.tty = header.boot_flags & boot_flags::TTY != 0;
         spec.no_patch = header.boot_flags & boot_flags::NO_PATCH != 0;
         if header.memory_limit > 0 {
@@ -77,7 +78,7 @@ impl Domain {
         if let Some(resume) = &resume {
             resume.image.check_fit(&first.digest, &image_digest(&config.image)?)?;
             resume.check_layer(config.layer.as_deref())?;
-            resume.check_volumes(config.sources.len())?;
+            resume.check_volumes(config.sources.len(), config.spec.files.disks.len())?;
         }
         let identity = Identity::claim(config.spec.name.as_deref())?;
         let record = config.keep.as_ref().map(|keep| recorded(keep, &identity)).transpose()?;

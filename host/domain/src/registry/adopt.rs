@@ -195,6 +195,7 @@ impl Leftover {
                 held: birth.held,
                 // An older program did not write down where.
                 layer: birth.layer_dir.or_else(|| birth.layer.then(PathBuf::new)),
+                disks: None,
             }),
             hostname: Mutex::new(record.hostname),
             share: Mutex::new(None),

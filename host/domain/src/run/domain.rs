@@ -2,11 +2,12 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use doppel_abi_machine::{CallCounts, control, event};
+use doppel_disks::InUse;
 use doppel_spec::DebugLevel;
 use doppel_sys::shared;
 use doppel_sys::signal::SignalFd;
@@ -137,6 +138,11 @@ impl Domain {
             self.core.set_memory(limits.memory_bytes, None)?;
         }
         self.go(wanted)
+    }
+
+    /// Its disks, of one that was adopted.
+    pub fn set_disks(&self, disks: Weak<InUse>) {
+        lock(&self.core.files).disks = Some(disks);
     }
 
     /// Sends its output elsewhere from now on; what [`Output::Kept`] kept so far stays in [`Self::captured`].

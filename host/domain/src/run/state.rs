@@ -9,10 +9,11 @@
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use doppel_abi_machine::{event, state};
+use doppel_disks::InUse;
 use doppel_sys::child::Child;
 use doppel_sys::shared::SharedMap;
 use doppel_volumes::Held;
@@ -121,6 +122,8 @@ pub(crate) struct HostFiles {
     pub held: Option<Held>,
     /// Directory of the layer that is kept.
     pub layer: Option<PathBuf>,
+    /// Its disks, which are whoever's who runs it.
+    pub disks: Option<Weak<InUse>>,
 }
 
 /// The domain standing still; goes on when dropped, if it is to.

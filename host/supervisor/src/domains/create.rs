@@ -345,6 +345,7 @@ impl Core {
             locked(&self.domains).remove(entry);
             self.release_image(entry);
             self.release_volumes(entry);
+            self.release_disks(entry);
             self.release_layer(entry);
             return Err(error);
         }

@@ -177,6 +177,7 @@ impl Core {
                 layer,
                 sources,
                 nodes,
+                disks: self.disk_dirs(&config.files)?,
                 network,
                 spec,
                 ..Resume::default()
@@ -210,8 +211,9 @@ impl Core {
             }),
             Origin::Clone { path: frozen, index, args, .. } => Spec::Resume(Resume {
                 layer: self.layer_of_clone(entry, &frozen)?,
+                disks: self.fresh_disks(&config.files)?,
                 sources: self.sources_of(config)?,
-                nodes: (config.files.volumes().next().is_some()).then(|| self.nodes_of_clone(&row.id)),
+                nodes: config.files.are_served().then(|| self.nodes_of_clone(&row.id)),
                 frozen,
                 index,
                 program,
@@ -514,6 +516,7 @@ impl Core {
     fn tell_removed(&self, entry: &Entry) {
         self.release_image(entry);
         self.release_volumes(entry);
+        self.release_disks(entry);
         self.release_layer(entry);
         self.remove_dir(&self.domain_dir(&entry.id));
         locked(&self.domains).removed(entry);

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use doppel_api::{self as api, Code, MountKind, OnClone, Problem};
+use doppel_disks::FrozenDisks;
 use doppel_freezer::FrozenImage;
 use doppel_volumes::{Error, FrozenVolumes, Volume, VolumeLimits};
 
 use crate::core::Core;
 use crate::domains::{Entry, Origin};
+use crate::images::disks::disk_problem;
 use crate::jobs::{blocking, is_full};
 use crate::{locked, time};
 
@@ -49,7 +51,7 @@ fn names(config: &api::CreateDomain) -> impl Iterator<Item = &str> {
 
 /// What a storage service knew of the files of a domain that sleeps in this image.
 pub(crate) fn nodes_beside(config: &api::CreateDomain, frozen: &Path) -> Result<Option<PathBuf>, Problem> {
-    if config.files.volumes().next().is_none() {
+    if !config.files.are_served() {
         return Ok(None);
     }
     let kept = FrozenVolumes::open(&FrozenImage::volumes_beside(frozen)).map_err(|e| volume_problem(&e))?;
@@ -67,17 +69,24 @@ impl Core {
         self.domain_dir(id).join("nodes")
     }
 
-    /// Gives a clone that begins what it is to have of the volumes in the frozen image: the same ones, copies, or new ones.
+    /// Gives a clone that begins what it is to have of the volumes in the frozen image: the same ones, copies, or new ones; and disks of
+    /// its own.
     pub(crate) async fn give_volumes(&self, entry: &Entry, frozen: &Path) -> Result<(), Problem> {
         let image = FrozenImage::open_unchecked(frozen);
         let image = image.map_err(|e| Problem::new(Code::InvalidRequest, e.to_string()))?;
         let Some(dir) = image.volumes() else { return Ok(()) };
         let (store, nodes) = (self.volumes.clone(), self.nodes_of_clone(&entry.id));
+        let disks = self.disks.clone();
         let mut files = entry.row().config.files;
         let (files, given) = blocking(move || {
             let given = FrozenVolumes::open(&dir);
             let given = given.and_then(|frozen| frozen.for_clone(&store, &mut files, &nodes));
-            Ok((files, given.map_err(|e| volume_problem(&e))))
+            let given = given.map_err(|e| volume_problem(&e));
+            let given = given.and_then(|()| {
+                let frozen = FrozenDisks::open(&dir);
+                frozen.and_then(|f| f.for_clone(&disks, &mut files.disks)).map_err(|e| disk_problem(&e))
+            });
+            Ok((files, given))
         })
         .await?;
         // Also if not all could be made: what was made is the domain's, and goes with it.

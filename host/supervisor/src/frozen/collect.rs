@@ -85,6 +85,7 @@ impl Core {
                 report.removed.push(entry.name);
             }
         }
+        self.collect_disks().await;
         Ok(report)
     }
 }

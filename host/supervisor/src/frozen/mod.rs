@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
+use doppel_disks::FrozenDisks;
 use doppel_freezer::{FrozenImage, Medium};
 
 use crate::asker::Asker;
 use crate::core::Core;
 use crate::domains::{Entry, Origin, User, is_live};
 use crate::domains::{network, spec};
+use crate::images::disks::disk_problem;
 use crate::jobs::blocking;
 use crate::keeper::protocol::{KeeperCommand, Reply};
 use crate::telemetry::stages::What;
@@ -149,11 +151,14 @@ impl Core {
     async fn give_up_stale(self: &Arc<Self>, entry: &Arc<Entry>) {
         let (core, row) = (self.clone(), entry.row());
         let stale = blocking(move || {
-            let Some(dir) = core.layer_dir(&row)? else { return Ok(false) };
-            let now = doppel_layers::state(&dir).map_err(|e| Problem::new(Code::Internal, e.to_string()))?;
             let path = core.frozen.path(row.asleep.as_deref().unwrap_or_default());
             let frozen = path.and_then(|path| FrozenImage::open_unchecked(&path));
-            Ok(frozen.map_err(problem(Code::Internal))?.header().layer != now)
+            let frozen = frozen.map_err(problem(Code::Internal))?;
+            let disks = frozen.volumes().map(|dir| FrozenDisks::open(&dir)).transpose();
+            let disks = disks.map_err(|e| disk_problem(&e))?.unwrap_or_default();
+            let Some(dir) = core.layer_dir(&row)? else { return Ok(!core.disks_are(&disks)) };
+            let now = doppel_layers::state(&dir).map_err(|e| Problem::new(Code::Internal, e.to_string()))?;
+            Ok(frozen.header().layer != now || !core.disks_are(&disks))
         });
         if !stale.await.unwrap_or(false) {
             return;
@@ -238,6 +243,7 @@ impl Core {
             tries -= 1;
             if removed.is_ok() {
                 self.origins.remove(&self.state, &name);
+                self.clone().collect_disks().await;
             }
             match removed {
                 // What is left of a clone that has ended may have it open for a moment yet.

@@ -1,20 +1,23 @@
 //! Disks: those of the store, and what domains have of them.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use doppel_api::{self as api, Code, Files, Problem};
-use doppel_disks::{Disk, DiskStore, Error};
+use doppel_disks::{Disk, DiskStore, Error, FrozenDisks};
 
 use crate::core::Core;
+use crate::domains::{Entry, Origin};
 use crate::jobs::{blocking, is_full};
 use crate::time;
 
 /// An error of the store of disks.
-fn disk_problem(error: &Error) -> Problem {
+pub(crate) fn disk_problem(error: &Error) -> Problem {
     let code = match error {
         Error::NotFound(_) => Code::DiskNotFound,
         Error::InUse(_) => Code::InUse,
+        Error::Newer(_) => Code::WrongState,
         Error::Exists(_) => Code::NameInUse,
         Error::Wrong(_) | Error::Snapshot(_) => Code::InvalidRequest,
         error if is_full(error) => Code::StorageFull,
@@ -45,9 +48,53 @@ impl Core {
         files.disks.iter().map(dir).collect::<Result<_, _>>().map_err(|e| disk_problem(&e))
     }
 
-    /// Removes what is left of disks that were being made or removed when a process died.
+    /// The same of a clone, whose memory goes with what was on them at the freeze.
+    pub(crate) fn fresh_disks(&self, files: &Files) -> Result<Vec<PathBuf>, Problem> {
+        files
+            .disks
+            .iter()
+            .try_for_each(|disk| self.disks.refresh(&disk.name))
+            .map_err(|e| disk_problem(&e))?;
+        self.disk_dirs(files)
+    }
+
+    /// Removes what was kept for a frozen image that is no more.
+    pub(crate) async fn collect_disks(self: Arc<Self>) {
+        // It stays until somebody removes a disk, or the supervisor begins.
+        let _ = blocking(move || Ok(self.disks.sweep())).await.map(|swept| {
+            swept.unwrap_or_else(|error| tracing::warn!("{error}"));
+        });
+    }
+
+    /// Removes the disks of a clone that is no more up, which it had alone.
+    pub(crate) fn release_disks(&self, entry: &Entry) {
+        let row = entry.row();
+        if !matches!(row.origin, Origin::Clone { .. }) {
+            return;
+        }
+        for disk in &row.config.files.disks {
+            if self.disks.get(&disk.name).is_ok_and(|disk| disk.anonymous)
+                && let Err(error) = self.disks.remove(&disk.name)
+            {
+                tracing::warn!("{error}");
+            }
+        }
+    }
+
+    /// Whether disks are what they were when a domain was hibernated.
+    pub(crate) fn disks_are(&self, frozen: &FrozenDisks) -> bool {
+        self.disks.are(frozen)
+    }
+
+    /// Removes what is left of disks that were being made or removed when a process died, and of clones that are no more.
     pub(crate) fn settle_disks(&self) {
-        if let Err(error) = self.disks.sweep() {
+        let mut known = HashSet::new();
+        for entry in self.all() {
+            known.extend(entry.row().config.files.disks.into_iter().map(|disk| disk.name));
+        }
+        let settled =
+            self.disks.sweep().and_then(|()| self.disks.remove_unknown(|name| known.contains(name)));
+        if let Err(error) = settled {
             tracing::warn!("{error}");
         }
     }

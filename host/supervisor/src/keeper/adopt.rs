@@ -23,6 +23,7 @@ use super::log::Journal;
 use super::protocol::{Exit, Fault, Message, Reply, Usage};
 use super::records::{Note, now};
 use super::serve;
+use super::storage::Storage;
 use super::{Domain, Keeper, Sink, Tap, locked};
 use crate::time;
 
@@ -184,6 +185,7 @@ impl Keeper {
         let live = self.fleet.get(key);
         let paused = live.is_some_and(doppel_domain::Domain::is_paused);
         if let Some(live) = live {
+            storage.iter().filter_map(Storage::disks).for_each(|disks| live.set_disks(disks));
             // All that was taken since is modulo 2^32.
             let since = live.taken().wrapping_sub((note.printed & 0xffff_ffff) as u32);
             locked(&journal).total = note.printed + u64::from(since);

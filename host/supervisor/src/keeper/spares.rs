@@ -43,7 +43,7 @@ fn channel() -> Option<(StorageLink, Channel)> {
         let (memory, doorbell) = doppel_storage::channel()?;
         let ours = (memory.try_clone()?, doorbell.try_clone()?);
         Ok::<_, std::io::Error>((
-            StorageLink { memory: memory.into(), doorbell: doorbell.into(), nodes: None },
+            StorageLink { memory: memory.into(), doorbell: doorbell.into(), nodes: None, disks: None },
             ours,
         ))
     };

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use doppel_disks::FrozenDisks;
 use doppel_domain::{DomainConfig, Error, Output, Start};
 use doppel_spec::CreateDomain;
 
@@ -46,6 +47,7 @@ impl Keeper {
         let layer = layer_of(&spec)?;
         let (kind, volumes, endpoint) = (spec.asked().kind, storage::wanted(&spec), spec.network().cloned());
         let nodes = spec.nodes().map(Path::to_owned);
+        let disks = spec.frozen_disks().map_err(|e| refused(Fault::State, e.to_string()))?;
         // Names may change, ids do not; and what is left of the last run goes a little later than it ends.
         let label = format!("{id}.{run}");
         let mut start = match spec {
@@ -65,8 +67,9 @@ impl Keeper {
             Some(_) => None,
         };
         let (spare, channel) = spare.map(|Taken { key, channel }| (key, channel)).unzip();
-        let attached =
-            self.storage_of(&id, run, kind, volumes, (channel.flatten(), nodes)).and_then(|storage| {
+        let attached = self
+            .storage_of(&id, run, (kind, volumes), channel.flatten(), (nodes, disks))
+            .and_then(|storage| {
                 let (network, same) = self.network_of(&id, endpoint)?;
                 Ok((storage, network, same))
             });
@@ -120,15 +123,17 @@ impl Keeper {
         &mut self,
         id: &str,
         run: u64,
-        kind: doppel_spec::Kind,
-        volumes: Vec<records::KeptVolume>,
-        (channel, nodes): (Option<storage::Channel>, Option<PathBuf>),
+        (kind, volumes): (doppel_spec::Kind, Vec<records::KeptVolume>),
+        channel: Option<storage::Channel>,
+        (nodes, disks): (Option<PathBuf>, FrozenDisks),
     ) -> Result<Option<storage::Storage>, Reply> {
         if volumes.is_empty() {
             return Ok(None);
         }
         let attached = match kind {
-            doppel_spec::Kind::Para => self.storage.attach(id, run, volumes, (channel, nodes.as_deref())),
+            doppel_spec::Kind::Para => {
+                self.storage.attach(id, run, volumes, channel, (nodes.as_deref(), &disks))
+            }
             doppel_spec::Kind::Paene => self.storage.hold(volumes),
         };
         attached.map(Some).map_err(|e| {

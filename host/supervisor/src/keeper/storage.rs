@@ -9,8 +9,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
-use doppel_disks::Held;
+use doppel_disks::{FrozenDisks, Held, InUse};
 use doppel_domain::{ServiceGroups, StorageLink};
 use doppel_net::Health;
 use doppel_storage::{Attachment, Manager, Remap, Volume};
@@ -40,13 +41,13 @@ pub(super) struct Storage {
     pub volumes: Vec<KeptVolume>,
     leases: Leases,
     /// Its disks are nobody else's meanwhile.
-    _disks: Vec<Held>,
+    disks: Option<Arc<InUse>>,
 }
 
 /// What the service has for a domain.
 #[derive(Debug)]
 struct Served {
-    attachment: Attachment,
+    attachment: Arc<Attachment>,
     /// What it knows of the domain's files.
     nodes: PathBuf,
 }
@@ -86,7 +87,13 @@ impl Storage {
             memory: attachment.memory.clone(),
             doorbell: attachment.doorbell.clone(),
             nodes: Some(nodes.clone()),
+            disks: self.disks(),
         })
+    }
+
+    /// Its disks, to be frozen with it.
+    pub fn disks(&self) -> Option<Weak<InUse>> {
+        self.disks.as_ref().map(Arc::downgrade)
     }
 }
 
@@ -97,7 +104,7 @@ impl Drop for Served {
     }
 }
 
-/// What a service has for a domain: its volumes, its layer, and its disks.
+/// What a service has for a domain: its volumes, its disks, and its layer.
 pub(super) fn wanted(spec: &Spec) -> Vec<KeptVolume> {
     let asked = spec.asked();
     let pairs = asked.files.volumes().zip(spec.sources());
@@ -121,7 +128,7 @@ pub(super) fn wanted(spec: &Spec) -> Vec<KeptVolume> {
     });
     let disks = asked.files.disks.iter().zip(spec.disks());
     let disks = disks.map(|(disk, dir)| kept(dir.clone(), disk.read_only, true));
-    volumes.chain(layer).chain(disks).collect()
+    volumes.chain(disks).chain(layer).collect()
 }
 
 /// Opens it; a disk is kept from others in `disks`.
@@ -170,13 +177,14 @@ impl Service {
     }
 
     /// Gives a domain that begins these volumes; by this channel, if it was made with one. If it goes on from a frozen image, `known` is
-    /// what was known of its files then.
+    /// what was known of its files then, and what its disks were if it goes on itself.
     pub fn attach(
         &mut self,
         id: &str,
         run: u64,
         volumes: Vec<KeptVolume>,
-        (channel, known): (Option<Channel>, Option<&Path>),
+        channel: Option<Channel>,
+        (known, frozen): (Option<&Path>, &FrozenDisks),
     ) -> io::Result<Storage> {
         let nodes = self.nodes(id, run);
         // Nothing is known of its files from before.
@@ -188,7 +196,7 @@ impl Service {
             self.make_dir()?;
             doppel_storage::copy_nodes(known, &nodes, &mut |_, _, _| Ok(Remap::Same))?;
         }
-        self.add(nodes, volumes, channel)
+        self.add(nodes, volumes, channel, Some(frozen))
     }
 
     fn make_dir(&self) -> io::Result<()> {
@@ -203,7 +211,7 @@ impl Service {
         volumes: Vec<KeptVolume>,
         channel: Channel,
     ) -> io::Result<Storage> {
-        self.add(self.nodes(id, run), volumes, Some(channel))
+        self.add(self.nodes(id, run), volumes, Some(channel), None)
     }
 
     /// Holds the volumes of a domain that has them itself.
@@ -211,7 +219,7 @@ impl Service {
         let sources = volumes.iter().map(|kept| kept.path.as_path());
         self.store.check_uncounted(sources).map_err(io::Error::other)?;
         let leases = self.leases(&volumes, None)?;
-        Ok(Storage { service: None, volumes, leases, _disks: Vec::new() })
+        Ok(Storage { service: None, volumes, leases, disks: None })
     }
 
     fn leases(&self, volumes: &[KeptVolume], attachment: Option<&Attachment>) -> io::Result<Leases> {
@@ -224,15 +232,21 @@ impl Service {
         self.dir.join(format!("{id}.{run}"))
     }
 
+    /// `frozen`: the domain begins, with disks that are as these say.
     fn add(
         &mut self,
         nodes: PathBuf,
         volumes: Vec<KeptVolume>,
         channel: Option<Channel>,
+        frozen: Option<&FrozenDisks>,
     ) -> io::Result<Storage> {
         let mut disks = Vec::new();
         let opened =
             volumes.iter().map(|kept| open(&self.store, kept, &mut disks)).collect::<io::Result<Vec<_>>>()?;
+        if let Some(frozen) = frozen {
+            let mut states = frozen.all().iter().map(|disk| disk.state.as_str());
+            disks.iter().try_for_each(|disk| disk.begin(states.next())).map_err(io::Error::other)?;
+        }
         self.make_dir()?;
         let file = doppel_storage::nodes_file(&nodes)?;
         let manager = match &mut self.manager {
@@ -243,10 +257,12 @@ impl Service {
             Some(channel) => manager.resume(opened, channel, file)?,
             None => manager.attach_in(opened, file)?,
         };
-        let served = Served { attachment, nodes };
+        let served = Served { attachment: Arc::new(attachment), nodes };
+        let first = volumes.iter().position(|volume| volume.disk).unwrap_or(0);
+        let disks = InUse::new(&served.attachment, first, disks).map(Arc::new);
         let leases = self.leases(&volumes, Some(&served.attachment))?;
         served.attachment.keep_recent((0..).zip(&volumes).filter(|(_, v)| v.cached).map(|(n, _)| n))?;
-        Ok(Storage { service: Some(served), volumes, leases, _disks: disks })
+        Ok(Storage { service: Some(served), volumes, leases, disks })
     }
 
     /// Removes what is known of files of domains that are no more.

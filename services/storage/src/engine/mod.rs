@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::nodes::Nodes;
 use crate::pins::Pins;
 use crate::throttle::Limits;
-use crate::volume::Volume;
+use crate::volume::{DiskFiles, Volume};
 use crew::{Crew, Part};
 pub(crate) use turns::Pace;
 use turns::{Clock, Place, Seen};
@@ -361,6 +361,11 @@ impl Core {
     /// A domain has these limits from here on.
     pub fn limit(&self, id: ClientId, limits: &Limits) {
         self.client(id).into_iter().for_each(|client| client.limit(limits));
+    }
+
+    /// A disk of a domain is made of these files from here on.
+    pub fn switch_disk(&self, id: ClientId, volume: usize, files: DiskFiles) -> io::Result<()> {
+        self.client(id).map_or(Ok(()), |client| client.nodes().switch_disk(volume, files))
     }
 
     /// Serves it no more.

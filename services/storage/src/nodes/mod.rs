@@ -29,7 +29,7 @@ use crate::files::{open_name, statx};
 use crate::host::Host;
 use crate::pins::Pins;
 use crate::quota::{Holding, Quota};
-use crate::volume::{Disk, Volume};
+use crate::volume::{Disk, DiskFiles, Volume};
 
 /// Most files of a domain that are pinned.
 pub(crate) const PINNED: usize = 1024;
@@ -168,6 +168,14 @@ impl Nodes {
     /// The disk that a node is.
     pub fn disk(&self, node: u64) -> Option<Arc<Disk>> {
         self.root(node).ok()?.disk.clone()
+    }
+
+    /// The disk that is this volume is made of these files from here on.
+    pub fn switch_disk(&mut self, volume: usize, files: DiskFiles) -> io::Result<()> {
+        let root = self.roots.get_mut(volume).filter(|root| root.disk.is_some());
+        let root = root.ok_or_else(|| io::Error::other("a switch of no disk"))?;
+        root.disk = Some(Arc::new(files.open_locked(root.read_only)?));
+        Ok(())
     }
 
     /// Which volume a node is of.

@@ -10,6 +10,8 @@ mod on_the_way;
 use std::path::{Path, PathBuf};
 
 pub(crate) use doppel_api::{LogTarget as Log, Resources as Limits};
+use doppel_disks::FrozenDisks;
+use doppel_freezer::FrozenImage;
 use doppel_spec::{CreateDomain, ExecConfig, Program};
 use serde::{Deserialize, Serialize};
 
@@ -303,11 +305,21 @@ impl Spec {
         }
     }
 
-    /// Where its disks are. What is frozen has none.
+    /// Where its disks are.
     pub fn disks(&self) -> &[PathBuf] {
         match self {
             Self::Boot(boot) => &boot.disks,
-            Self::Resume(_) => &[],
+            Self::Resume(resume) => &resume.disks,
+        }
+    }
+
+    /// What these were, if it goes on itself from a frozen image.
+    pub fn frozen_disks(&self) -> doppel_disks::Result<FrozenDisks> {
+        match self {
+            Self::Resume(resume) if resume.wake => {
+                FrozenDisks::open(&FrozenImage::volumes_beside(&resume.frozen))
+            }
+            _ => Ok(FrozenDisks::default()),
         }
     }
 }
@@ -355,6 +367,9 @@ pub(crate) struct Resume {
     /// What a storage service knew of the files in these.
     #[serde(default)]
     pub nodes: Option<PathBuf>,
+    /// See [`Boot::disks`].
+    #[serde(default)]
+    pub disks: Vec<PathBuf>,
     /// What runs beside what was frozen, if anything.
     #[serde(flatten)]
     pub program: Program<String>,

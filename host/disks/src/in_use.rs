@@ -1,0 +1,152 @@
+//! Disks of a para domain that runs, to be frozen with it.
+//!
+//! What is on a disk at a freeze is a layer of which nothing changes from then on: the domain goes on with a new, empty one above it, and each
+//! clone with another. So neither a freeze nor a clone grows with the disk.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+use doppel_disk::{DATA_AT, MAP_AT};
+use doppel_storage::Attachment;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use crate::error::{IoContext, Result};
+use crate::frozen::{FrozenDisk, FrozenDisks};
+use crate::held::Held;
+use crate::layers::{Layers, header_of};
+use crate::store::{DiskStore, Record, read_record, write_record};
+
+/// The disks of a domain, in their order, as long as it runs.
+#[derive(Debug)]
+pub struct InUse {
+    attachment: Arc<Attachment>,
+    /// Which of its volumes is the first of them.
+    first: usize,
+    disks: Vec<Held>,
+}
+
+/// A freeze that is about to happen.
+#[derive(Debug)]
+pub struct Cut<'a> {
+    of: &'a InUse,
+    store: DiskStore,
+    _lock: File,
+    /// New layers, by disk: those that were not needed go with this.
+    above: Vec<Option<String>>,
+    /// The domain goes on itself from what is frozen.
+    wakes: bool,
+}
+
+impl InUse {
+    /// These, of which the first is the volume `first` of what is attached; none: it has no disks.
+    #[must_use]
+    pub fn new(attachment: &Arc<Attachment>, first: usize, disks: Vec<Held>) -> Option<Self> {
+        let some = !disks.is_empty();
+        some.then(|| Self { attachment: attachment.clone(), first, disks })
+    }
+
+    /// Before the domain stands still: does what takes long. `wakes`: it will go on itself, with its disks. Nobody makes or changes a disk of the
+    /// store meanwhile.
+    ///
+    /// # Errors
+    /// A disk has too many layers, or what the host says.
+    pub fn prepare(&self, wakes: bool) -> Result<Cut<'_>> {
+        let root = self.disks.first().and_then(|held| held.dir.parent()).unwrap_or(Path::new(""));
+        let store = DiskStore::at(root.to_owned());
+        let lock = store.lock()?;
+        let mut cut = Cut { of: self, store, _lock: lock, above: Vec::new(), wakes };
+        for held in &self.disks {
+            let record = read_record(&held.dir)?;
+            if !held.read_only {
+                // What is written until the domain stands still is little.
+                let path = cut.layers().path(&record.layer);
+                File::open(&path).and_then(|file| file.sync_data()).doing("sync", &path)?;
+            }
+            let above = (!wakes && !record.snapshot).then(|| cut.store.over(&record.layer)).transpose()?;
+            cut.above.push(above);
+        }
+        Ok(cut)
+    }
+}
+
+impl Cut<'_> {
+    fn layers(&self) -> Layers {
+        Layers::of(self.of.disks.first().and_then(|held| held.dir.parent()).unwrap_or(Path::new("")))
+    }
+
+    /// The domain stands still, and its service has done all that it has asked: keeps its disks as they are for the frozen image whose
+    /// volumes are in `dir`.
+    ///
+    /// # Errors
+    /// What the host says; the domain can go on all the same.
+    pub fn keep(mut self, dir: &Path) -> Result<()> {
+        let mut kept = Vec::new();
+        for (i, held) in self.of.disks.iter().enumerate() {
+            kept.push(match self.wakes {
+                true => of_sleeper(held)?,
+                false => {
+                    let layer = self.cut(i, held)?;
+                    FrozenDisk::keep(&self.store, (held.name(), held.read_only), &layer, dir)?
+                }
+            });
+        }
+        FrozenDisks::write(kept, dir)
+    }
+
+    /// The layer that has all that is on a disk, and in which nothing changes any more.
+    fn cut(&mut self, i: usize, held: &Held) -> Result<String> {
+        let record = read_record(&held.dir)?;
+        let Some(above) = self.above[i].clone() else { return Ok(record.layer) };
+        held.flush()?;
+        if let Some(below) = below_if_empty(&self.layers(), &record.layer)? {
+            return Ok(below);
+        }
+        // The disk writes elsewhere before anybody relies upon what it has written.
+        write_record(&held.dir, &Record { layer: above, ..record.clone() })?;
+        self.above[i] = None;
+        held.forget_live()?;
+        if !held.read_only {
+            let (_, files) = held.files()?;
+            let switched = self.of.attachment.switch_disk(self.of.first + i, files);
+            switched.doing("have the storage service switch", &held.dir)?;
+        }
+        Ok(record.layer)
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        let layers = self.layers();
+        for name in self.above.iter().flatten() {
+            // What stays is found by whoever removes a disk.
+            let _ = fs::remove_file(layers.path(name));
+        }
+    }
+}
+
+fn of_sleeper(held: &Held) -> Result<FrozenDisk> {
+    if !held.read_only {
+        held.flush()?;
+    }
+    Ok(FrozenDisk::of_sleeper(held.name(), held.read_only, read_record(&held.dir)?.state))
+}
+
+/// The layer below one that says nothing itself.
+fn below_if_empty(layers: &Layers, name: &str) -> Result<Option<String>> {
+    let path = layers.path(name);
+    let file = File::open(&path).doing("open", &path)?;
+    let header = header_of(&file, &path)?;
+    let data = match rustix::fs::seek(&file, SeekFrom::Data(MAP_AT)) {
+        Err(Errno::NXIO) => DATA_AT,
+        found => found.doing("read", &path)?,
+    };
+    let Some(below) = header.below.filter(|_| data >= DATA_AT && header.visible == header.size) else {
+        return Ok(None);
+    };
+    let below = crate::layers::name_of(&below);
+    let path = layers.path(&below);
+    let size = header_of(&File::open(&path).doing("open", &path)?, &path)?.size;
+    Ok((size == header.size).then_some(below))
+}
