@@ -131,6 +131,8 @@ impl Client {
 
     fn send(&self, method: &str, path: &str, body: Upload<'_>) -> Result<(u16, Connection)> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // What is sent into one that was closed is lost, and bytes are not sent twice.
+        let idle = idle.filter(Connection::is_quiet);
         let retry = matches!(body, Upload::None | Upload::Json(_));
         if let Some(mut connection) = idle {
             match connection.exchange(method, path, self.token.as_deref(), &self.target, body) {

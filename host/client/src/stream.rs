@@ -3,8 +3,10 @@
 use std::io::{self, BufRead, BufReader};
 use std::marker::PhantomData;
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 
 use crate::wire::{Body, Connection};
@@ -73,6 +75,16 @@ impl Stopper {
             Self::Unix(s) => s.shutdown(Shutdown::Both),
             Self::Tcp(s) => s.shutdown(Shutdown::Both),
         };
+    }
+
+    /// Whether something has come, the end included.
+    pub(crate) fn has_heard(&self) -> bool {
+        let socket = match self {
+            Self::Unix(s) => s.as_fd(),
+            Self::Tcp(s) => s.as_fd(),
+        };
+        let mut looked = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+        poll(&mut looked, Some(&Timespec::default())).is_ok_and(|n| n > 0)
     }
 
     pub(crate) fn again(&self) -> io::Result<Self> {

@@ -328,6 +328,11 @@ impl Connection {
         self.stream.buffer().len() > b"\r\n".len()
     }
 
+    /// Whether it is as it was left, and has not been closed by the other side, which does not keep an idle one for long.
+    pub fn is_quiet(&self) -> bool {
+        self.stream.buffer().is_empty() && !self.stopper.has_heard()
+    }
+
     pub fn stopper(&self) -> io::Result<Stopper> {
         self.stopper.again()
     }

@@ -179,13 +179,19 @@ fn pass_input(client: &Client, program: &Program, keys: &[u8], detached: &Atomic
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => 0,
         };
-        if n == 0 {
-            // A program that has ended needs no input.
-            let _ = program.input(client, &[], true);
-            return;
-        }
         let (bytes, pressed) = watch.pass(&piece[..n]);
-        if !bytes.is_empty() && program.input(client, &bytes, false).is_err() {
+        if n == 0 || !bytes.is_empty() {
+            match program.input(client, &bytes, n == 0) {
+                Ok(()) => {}
+                // A program that has ended needs no input.
+                Err(doppel_client::Error::Problem(_)) => return,
+                Err(e) => {
+                    tell!("doppel: no more input is passed on: {e}");
+                    return;
+                }
+            }
+        }
+        if n == 0 {
             return;
         }
         if pressed {

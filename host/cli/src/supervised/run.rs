@@ -110,7 +110,6 @@ fn foreground(client: &Client, created: &Created, ties: Ties) -> Outcome {
     ended(client, id, &created.domain.name, end)
 }
 
-
 /// The exit code for how it ended.
 fn ended(client: &Client, id: &str, name: &str, end: End) -> Outcome {
     match end {
