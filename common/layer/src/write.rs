@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::BLOCK;
 use crate::read::Loaded;
 use crate::record::Record;
-use crate::superblock::Superblock;
+use crate::superblock::{SUPERBLOCKS, Superblock};
 use crate::transaction::{Header, Sum, Transaction};
 use crate::tree::Tree;
 
@@ -57,6 +57,13 @@ pub struct Pages {
 const CHUNK: usize = 256 << 10;
 /// Blocks that hold nothing any more before they are given back.
 const FREED: u64 = 1024;
+/// Transactions behind the last checkpoint that a clean end leaves.
+const CLEAN: usize = 8;
+/// Blocks of a hole that is worth it: to make one changes the host's metadata, as a sync does, and leaves the file in pieces. Smaller ones wait until
+/// what lies beside them is free too, unless they come to so many blocks, and to more than this part of what the layer has.
+const HOLE: u64 = 16;
+const WASTE: u64 = 2048;
+const WASTE_PART: u64 = 8;
 /// Blocks of records since the last checkpoint before there is another one, if that is not larger itself.
 const HEADS: u64 = 1024;
 /// Blocks of a transaction that is small; after so many small ones in a row that were synced each, room is made for the next ones: so many
@@ -89,6 +96,8 @@ pub struct Writer {
     checkpoint: u64,
     /// Blocks that hold nothing any more once what was written is on the disk.
     freed: Vec<(u64, u64)>,
+    /// Of those, blocks that are in holes too small to be made.
+    waits: u64,
     /// Blocks before this one are somebody else's too, and stay.
     floor: u64,
     /// Of those, what would have been given back.
@@ -112,6 +121,8 @@ impl Writer {
             store.sync()?;
         }
         let checkpoint = heads.first().map_or(0, |(_, blocks)| *blocks);
+        // A clean end leaves few, and gives all back.
+        let freed = if heads.len() > CLEAN { unused(&tree, &heads, end) } else { Vec::new() };
         Ok(Self {
             superblock,
             tree,
@@ -123,7 +134,8 @@ impl Writer {
             last,
             heads,
             checkpoint,
-            freed: Vec::new(),
+            freed,
+            waits: 0,
             floor: 0,
             held: Vec::new(),
             room: end,
@@ -324,8 +336,8 @@ impl Writer {
             self.write_checkpoint(store)?;
         }
         let freed: u64 = self.freed.iter().map(|(_, blocks)| blocks).sum();
-        if freed >= FREED {
-            self.give_back(store);
+        if freed >= FREED + self.waits {
+            self.give_back(store, WASTE.max(self.tree.pages() / WASTE_PART));
         }
         Ok(())
     }
@@ -336,11 +348,11 @@ impl Writer {
     /// What the store says.
     pub fn close<S: Store>(&mut self, store: &mut S) -> Result<(), S::Error> {
         self.sync(store)?;
-        // One or two are read as fast.
-        if self.heads.len() > 8 {
+        // Few are read as fast.
+        if self.heads.len() > CLEAN {
             self.write_checkpoint(store)?;
         }
-        self.give_back(store);
+        self.give_back(store, 0);
         self.trim(store);
         Ok(())
     }
@@ -369,8 +381,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Punches holes where nothing is needed any more. What was written is on the disk.
-    fn give_back<S: Store>(&mut self, store: &mut S) {
+    /// Punches holes where nothing is needed any more, but for small ones if these come to no more than `waste` blocks. What was written is on the
+    /// disk.
+    fn give_back<S: Store>(&mut self, store: &mut S, waste: u64) {
         let floor = self.floor;
         // No run lies on both sides: what was written before the floor was moved ends there.
         self.held.extend(self.freed.extract_if(.., |(block, _)| *block < floor));
@@ -383,6 +396,34 @@ impl Writer {
                 _ => runs.push((block, count)),
             }
         }
+        self.waits = 0;
+        let small = runs.extract_if(.., |(_, count)| *count < HOLE).collect::<Vec<_>>();
+        let waits: u64 = small.iter().map(|(_, count)| count).sum();
+        if waits <= waste {
+            self.waits = waits;
+            self.freed.extend(small);
+        } else {
+            runs.extend(small);
+        }
         runs.into_iter().for_each(|(block, count)| store.punch(block * BLOCK, count * BLOCK));
     }
+}
+
+/// Blocks between the superblocks and the end that hold nothing: their holes may be there, or were waited for when the writer was killed.
+fn unused(tree: &Tree, heads: &[(u64, u64)], end: u64) -> Vec<(u64, u64)> {
+    let mut used = heads.to_vec();
+    for file in tree.files.values() {
+        used.extend(
+            file.content.iter().flat_map(|c| c.blocks.runs()).map(|(_, count, block)| (block, count)),
+        );
+    }
+    used.sort_unstable();
+    let (mut gaps, mut from) = (Vec::new(), SUPERBLOCKS);
+    for (block, count) in used.into_iter().chain([(end, 0)]) {
+        if block > from {
+            gaps.push((from, block - from));
+        }
+        from = from.max(block + count);
+    }
+    gaps
 }

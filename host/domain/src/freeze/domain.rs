@@ -16,7 +16,7 @@ use crate::freeze::share::Member;
 use crate::io::ring::{post, registers};
 use crate::launch::config::{no_freeze, no_hibernation};
 use crate::lock::lock;
-use crate::run::state::{Core, Stopped, ended};
+use crate::run::state::{Core, HostFiles, Stopped, ended};
 use crate::{Error, Kind};
 
 const EPERM: i32 = 1;
@@ -62,9 +62,13 @@ impl doppel_freezer::Standing for Frozen<'_> {
     }
 }
 
+fn in_the_way(error: impl std::fmt::Display) -> Error {
+    Error::State(error.to_string())
+}
+
 /// What tells the layer in this directory as it is now, if there is one.
 fn state_of(layer: Option<&Path>) -> Result<u32, Error> {
-    layer.map_or(Ok(0), doppel_layers::state).map_err(|e| Error::State(e.to_string()))
+    layer.map_or(Ok(0), doppel_layers::state).map_err(in_the_way)
 }
 
 impl Core {
@@ -76,21 +80,8 @@ impl Core {
     /// As [`Self::freeze`]; `ask`: a program of the domain waits for the outcome and has not been told it yet.
     fn freeze_for(&self, to: &Path, stop: bool, ask: &Cell<bool>) -> Result<FreezeReport, Error> {
         let begun = Instant::now();
-        if self.born.kind == Kind::Paene {
-            return Err(Error::Unsupported(format!(
-                "{} is a paene domain, whose programs run on the host's kernel: only para domains can be frozen, cloned \
-                 and hibernated",
-                self.label()
-            )));
-        }
         let files = lock(&self.files).clone();
-        if !files.volumes.is_empty() && files.held.is_none() {
-            return Err(no_freeze(&files.volumes));
-        }
-        // Who runs it alone has no place to note whose memory it is.
-        if stop && files.layer.is_some() && self.record.is_none() {
-            return Err(no_hibernation());
-        }
+        self.check_freeze(&files, stop)?;
         if to.exists() && !(stop && self.woke_from(to)) {
             return Err(Error::Config(format!("{} exists; remove it or choose another name", to.display())));
         }
@@ -102,9 +93,8 @@ impl Core {
         let own = stop && doppel_freezer::is_of_sleeper(to);
         let beside = doppel_freezer::FrozenImage::layers_beside(to);
         let stays = files.layer.as_deref().filter(|dir| own || doppel_layers::can_share(dir, &beside));
-        let disks = files.disks.as_ref().map(|disks| disks.upgrade().ok_or_else(ended)).transpose()?;
-        let cut = disks.as_ref().map(|disks| disks.prepare(own)).transpose();
-        let cut = cut.map_err(|e| Error::State(e.to_string()))?;
+        let disks = files.disks()?;
+        let cut = disks.iter().map(|disks| disks.prepare(own)).next().transpose().map_err(in_the_way)?;
         let share = lock(&self.share);
         let standing = self.stop_with_files(stays.is_some())?;
         if self.asleep.load(Ordering::SeqCst) {
@@ -115,10 +105,8 @@ impl Core {
         let layer = state_of(files.layer.as_deref().filter(|_| stop))?;
         let layers = self.keep_files(stays, own, &beside)?;
         let volumes = doppel_freezer::FrozenImage::volumes_beside(to);
-        let held = files.held.as_ref().map(|held| held.keep(&volumes, own)).transpose();
-        held.map_err(|e| Error::State(e.to_string()))?;
-        let disks = cut.map(|cut| cut.keep(&volumes)).transpose();
-        disks.map_err(|e| Error::State(e.to_string()))?;
+        files.held.as_ref().map_or(Ok(()), |held| held.keep(&volumes, own)).map_err(in_the_way)?;
+        cut.map_or(Ok(()), |cut| cut.keep(&volumes)).map_err(in_the_way)?;
         let subject = doppel_freezer::Subject {
             pid: self.child.pid,
             arena: arena.as_fd(),
@@ -163,6 +151,25 @@ impl Core {
         Ok(FreezeReport::new(begun, stopped, &report))
     }
 
+    /// Refuses what cannot be frozen, or not with its end.
+    fn check_freeze(&self, files: &HostFiles, stop: bool) -> Result<(), Error> {
+        if self.born.kind == Kind::Paene {
+            return Err(Error::Unsupported(format!(
+                "{} is a paene domain, whose programs run on the host's kernel: only para domains can be frozen, cloned \
+                 and hibernated",
+                self.label()
+            )));
+        }
+        if !files.volumes.is_empty() && files.held.is_none() {
+            return Err(no_freeze(&files.volumes));
+        }
+        // Who runs it alone has no place to note whose memory it is.
+        if stop && files.layer.is_some() && self.record.is_none() {
+            return Err(no_hibernation());
+        }
+        Ok(())
+    }
+
     /// Stops the domain to freeze it; files may stay in its layer if that can be kept.
     fn stop_with_files(&self, can_be_kept: bool) -> Result<Stopped<'_>, Error> {
         let may_stay = &registers(&self.map).layer_stays;
@@ -179,9 +186,7 @@ impl Core {
         match (layer, registers(&self.map).layer_end.load(Ordering::SeqCst)) {
             (None, _) | (_, 0) => Ok(0),
             _ if own => Ok(OWN_LAYER),
-            (Some(dir), end) => {
-                doppel_layers::share(dir, end, beside).map_err(|e| Error::State(e.to_string()))
-            }
+            (Some(dir), end) => doppel_layers::share(dir, end, beside).map_err(in_the_way),
         }
     }
 

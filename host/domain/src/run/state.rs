@@ -126,6 +126,13 @@ pub(crate) struct HostFiles {
     pub disks: Option<Weak<InUse>>,
 }
 
+impl HostFiles {
+    /// Its disks, unless whoever ran it is gone.
+    pub fn disks(&self) -> Result<Option<Arc<InUse>>, Error> {
+        self.disks.as_ref().map(|disks| disks.upgrade().ok_or_else(ended)).transpose()
+    }
+}
+
 /// The domain standing still; goes on when dropped, if it is to.
 pub(crate) struct Stopped<'a> {
     pub core: &'a Core,
