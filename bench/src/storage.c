@@ -5,10 +5,10 @@
 //                                   of which the first 16 MiB are overwritten
 //   storage flow DIRECTORY MS       writes a file on and on, 64 KiB at a time: a line for each 100 ms with its beginning
 //                                   (CLOCK_MONOTONIC, ns), the bytes, and the longest write that ended in it (ns)
-//   storage pages DIRECTORY AT SECONDS THREADS SYNC
+//   storage load pages|synced|names DIRECTORY AT SECONDS THREADS
 //                                   from the wall clock AT (seconds since 1970) on, transactions of four reads and a write of
-//                                   16 KiB at random places of a file, with SYNC=1 and an fdatasync: prints how many;
-//                                   "late" if it was not ready by then
+//                                   16 KiB at random places of a file, or of those and an fdatasync, or of a file made,
+//                                   renamed and removed: prints how many; "late" if it was not ready by then
 //   storage hog compute|write|create DIRECTORY SECONDS
 //                                   takes a CPU, the disk (sustained writes), or names (small files in large directories)
 //   storage hold DIRECTORY N        makes N files and keeps them open; says "held", and waits
@@ -93,14 +93,20 @@ static int flow(double ms) {
     }
 }
 
-static int file, synced;
+static int file, synced, names;
 static double end;
 static void *transactions(void *seed) {
     uint64_t x = (uintptr_t)seed * 0x9e3779b97f4a7c15 + 1;
-    char *page = aligned_alloc(PAGE, PAGE);
+    char *page = aligned_alloc(PAGE, PAGE), made[32], other[32];
     long n = 0;
     MUST(page != NULL);
+    sprintf(made, "made-%ld", (long)seed), sprintf(other, "other-%ld", (long)seed);
     for (; clock_of(CLOCK_REALTIME) < end; n++) {
+        if (names) {
+            int fd = open(made, O_WRONLY | O_CREAT | O_EXCL, 0600);
+            MUST(fd >= 0 && close(fd) == 0 && rename(made, other) == 0 && unlink(other) == 0);
+            continue;
+        }
         for (int i = 0; i < 5; i++) {
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;
             long at = (long)(x % PAGES) * PAGE;
@@ -111,9 +117,10 @@ static void *transactions(void *seed) {
     free(page);
     return (void *)n;
 }
-static int pages(double at, double seconds, int threads) {
+static int load(const char *what, double at, double seconds, int threads) {
     pthread_t all[16];
     long sum = 0;
+    synced = !strcmp(what, "synced"), names = !strcmp(what, "names");
     MUST(threads <= 16 && (file = open("pages", O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0);
     for (long i = 0; i < PAGES / 64; i++) MUST(write(file, buffer, 64 * PAGE) == 64 * PAGE);
     MUST(fdatasync(file) == 0);
@@ -177,10 +184,10 @@ int main(int argc, char **argv) {
     const char *what = argc > 2 ? argv[1] : "";
     int quick = !strcmp(what, "blocks") && !strcmp(argv[2], "-q");
     if (!strcmp(what, "blocks") && argc == 3 + quick) return blocks(argv[2 + quick], quick);
-    int named = !strcmp(what, "hog") ? 3 : 2;
+    int named = !strcmp(what, "hog") || !strcmp(what, "load") ? 3 : 2;
     if (argc > named) MUST(chdir(argv[named]) == 0);
     if (!strcmp(what, "flow") && argc == 4) return flow(atof(argv[3]));
-    if (!strcmp(what, "pages") && argc == 7) return synced = atoi(argv[6]), pages(atof(argv[3]), atof(argv[4]), atoi(argv[5]));
+    if (!strcmp(what, "load") && argc == 7) return load(argv[2], atof(argv[4]), atof(argv[5]), atoi(argv[6]));
     if (!strcmp(what, "hog") && argc == 5) return hog(argv[2], now() + atof(argv[4])), 0;
     if (!strcmp(what, "hold") && argc == 4) hold(atoi(argv[3]));
     return fprintf(stderr, "see storage.c\n"), 2;

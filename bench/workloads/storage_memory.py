@@ -7,10 +7,11 @@ kernel keeps of its own files (the service holds at most 512 of a domain open), 
 not the service's.
 """
 import base64
+import concurrent.futures
 import contextlib
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from harness.api import Supervisor
@@ -25,8 +26,11 @@ ONE, MANY = f"one domain's {FILES:,}", f"{DOMAINS} domains' {FILES // DOMAINS}"
 TARGETS = {FILE.format(whose): 1 for whose in (ONE, MANY)}
 
 
+CLIENTS = 4
+
+
 class Domains:
-    """Domains of a supervisor of our own, each with a volume; `hold` gives files to the next one."""
+    """Domains of a supervisor of our own, each with a volume."""
 
     def __init__(self, doppel: str) -> None:
         self.supervisor = Supervisor(doppel)
@@ -35,30 +39,32 @@ class Domains:
     def ask(self, *what: Any) -> Any:
         return self.supervisor.connection().ask(*what)
 
-    def start(self, files: int) -> str:
-        """A domain that opens so many files: its name."""
-        self.count += 1
-        name = f"holds{self.count}"
-        self.ask(
-            "POST",
-            "/v1/domains?start=true",
-            {
+    def each(self, job: Callable[[str], None], names: list[str]) -> None:
+        with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+            list(pool.map(job, names))
+
+    def start(self, count: int, files: int) -> list[str]:
+        """So many domains that have opened so many files each: their names."""
+        names = [f"holds{self.count + i}" for i in range(count)]
+        self.count += count
+
+        def begin(name: str) -> None:
+            body = {
                 "image": OWN,
                 "name": name,
                 "command": ["/storage", "hold", "/mnt", str(files)],
                 "files": {"mounts": [{"type": "volume", "source": name, "target": "/mnt"}]},
-            },
-        )
-        return name
+            }
+            self.ask("POST", "/v1/domains?start=true", body)
 
-    def hold(self, names: list[str]) -> None:
-        """Waits until these have opened theirs."""
+        self.each(begin, names)
         end = time.monotonic() + 60
         for name in names:
             while b"held" not in (said := self.log(name)):
                 if time.monotonic() > end:
                     raise Failed(f"doppel: {name} does not hold its files: {said.decode()[-200:]}")
                 time.sleep(0.02)
+        return names
 
     def log(self, name: str) -> bytes:
         return b"".join(
@@ -68,8 +74,7 @@ class Domains:
         )
 
     def remove(self, names: list[str]) -> None:
-        for name in names:
-            self.ask("DELETE", f"/v1/domains/{name}?force=true")
+        self.each(lambda name: self.ask("DELETE", f"/v1/domains/{name}?force=true"), names)
 
     def memory(self) -> int:
         """KiB of the storage service and its keeper, once they change no more."""
@@ -111,24 +116,20 @@ def measure(runtime: Any, opt: Any) -> Iterator[tuple[str, float]]:
         raise Cannot(f"{runtime.name}: has no storage service")
     domains = Domains(runtime.path)
     try:
-        # What all share, and what one that has ended leaves.
-        first = domains.start(0)
-        domains.hold([first])
+        # What all share.
+        domains.start(1, 0)
         before = domains.memory()
         yield "storage service and keeper: with one domain", before
-        one = domains.start(FILES)
-        domains.hold([one])
-        # One that holds no file is what a further domain takes.
+        one = domains.start(1, FILES)
         held = domains.memory()
-        domains.remove([one])
-        empty = [domains.start(0) for _ in range(DOMAINS)]
-        domains.hold(empty)
+        domains.remove(one)
+        # Those that hold no file are what a further domain takes.
+        empty = domains.start(DOMAINS, 0)
         each = (domains.memory() - before) / DOMAINS
         yield f"storage service and keeper: each of {DOMAINS} further domains with a volume", each
         yield FILE.format(ONE), (held - before - each) / FILES
         domains.remove(empty)
-        many = [domains.start(FILES // DOMAINS) for _ in range(DOMAINS)]
-        domains.hold(many)
+        domains.start(DOMAINS, FILES // DOMAINS)
         yield FILE.format(MANY), (domains.memory() - before - each * DOMAINS) / FILES
     finally:
         domains.supervisor.close()

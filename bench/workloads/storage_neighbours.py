@@ -59,7 +59,8 @@ def hogging(runtime: Any, what: str, seconds: float) -> Iterator[None]:
         try:
             yield
             if p.poll() is not None:
-                raise Failed(f"{runtime.name}: the neighbour ({what}) has ended: {p.stderr.read()[-200:]}")
+                said = p.stderr.read()[-200:]
+                raise Failed(f"{runtime.name}: the neighbour ({what}) ended with {p.returncode}: {said}")
         finally:
             hog.clean()
             p.kill()
@@ -83,9 +84,9 @@ def measure(runtime: Any, opt: Any) -> Iterator[tuple[str, Any]]:
         raise Cannot(f"{runtime.name}: sets its neighbours no limits here")
     if opt.quick and runtime.name != "doppel":
         raise Cannot(f"{runtime.name}: neighbours on the disk need more time than a short run has")
-    rounds, length = (1, 2) if opt.quick else (4, 8)
+    rounds, length, starts = (1, 2, 1) if opt.quick else (4, 8, 2)
     order = [BUSY] + [what for _ in range(rounds) for hog in HOGS for what in (hog, BUSY)]
-    lasts = len(order) * (length + SETTLES + 1) + 1
+    lasts = len(order) * (SETTLES + length + starts) + 1
     with Place(runtime.limited(weight=100), "volume") as victim:
         script = f"{HELPERS}D={lasts} KINDS='{' '.join(VICTIMS)}'\n{SCRIPT}"
         p = subprocess.Popen(
@@ -112,21 +113,28 @@ def measure(runtime: Any, opt: Any) -> Iterator[tuple[str, Any]]:
             p.communicate()
 
 
+def rate(rates: list[Any], begun: float, ended: float) -> float:
+    """Of a window: each of these is of the time since the one before."""
+    done, last = 0.0, 0.0
+    for at, per_second in rates:
+        done += per_second * max(0.0, min(at, ended) - max(last or at - 1, begun))
+        last = at
+    return done / (ended - begun)
+
+
 def compared(name: str, found: list[tuple[str, float, float]], rates: list[Any]) -> Iterator[tuple[str, Any]]:
     """Each neighbour's windows, of the mean of those beside computing before and after it."""
-    done: list[tuple[str, float]] = []
-    for what, begun, ended in found:
-        # A rate is of the second before its time.
-        of_window = [rate for at, rate in rates if begun + 1 <= at <= ended]
-        if not of_window:
-            raise Failed(f"no rate of {name} between {begun} and {ended}")
-        done.append((what, statistics.fmean(of_window)))
-    busy = [rate for what, rate in done if what == BUSY]
+    if not rates or rates[-1][0] < found[-1][2] - 2:
+        raise Failed(f"{name} ended before its neighbours")
+    done = [(what, rate(rates, begun, ended)) for what, begun, ended in found]
+    if not all(per_second for what, per_second in done if what == BUSY):
+        raise Failed(f"{name} does nothing beside a neighbour that computes")
+    busy = [per_second for what, per_second in done if what == BUSY]
     yield f"{name} on a volume beside computing", (statistics.median(busy), "/s")
     for hog, shown in HOGS.items():
         of_busy = [
-            100 * rate / statistics.fmean([done[i - 1][1], done[i + 1][1]])
-            for i, (what, rate) in enumerate(done)
+            100 * per_second / statistics.fmean([done[i - 1][1], done[i + 1][1]])
+            for i, (what, per_second) in enumerate(done)
             if what == hog
         ]
         yield BESIDE.format(name, shown), statistics.median(of_busy)

@@ -1,9 +1,10 @@
-"""Domains of I/O weights 1 to 8 that ask one storage service for more than it does (Xen 4.3's weights, for files).
+"""Domains of weights 1 to 8 that ask one storage service for more than it does (Xen 4.3's weights, for files).
 
-Each does transactions of four reads and a write of 16 KB at random places of a file, from four threads, in a
-directory of the host, so that each is a request; then the same with an fdatasync each, which the disk does and not
-the service. How near the shares are to those of the weights is as in `compute`: 100 % less what the worst served
-lacks or the best served has too much. Two domains, of weights 1 and 8, say whether weights count at all.
+Each does transactions from four threads, in a directory of the host, so that all is asked of the service: files made,
+renamed and removed, which is work of the service mostly; four reads and a write of 16 KB at random places, which is as
+much work of the domain, so that its CPU weight counts too; and those with an fdatasync, which the disk does. How near
+the shares are to those of the weights is as in `compute`: 100 % less what the worst served lacks or the best served has
+too much.
 """
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -15,20 +16,29 @@ from harness.together import ahead, outputs
 
 UNIT = "%"
 REPEATS = 3
-KINDS = {"reads and writes": "0", "reads, writes and fdatasync": "1"}
-WEIGHTS = {"weights 1 to 8": range(1, 9), "weights 1 and 8": (1, 8)}
-ROW = "storage: {}, {}, of the ideal split"
-# Within a tenth of the weights.
-TARGETS = {ROW.format(kind, shown): 90 for kind in KINDS for shown in WEIGHTS}
+NAMES, PAGES, SYNCED = "names", "pages", "synced"
+SHOWN = {NAMES: "names", PAGES: "reads and writes", SYNCED: "reads, writes and fdatasync"}
+EIGHT, TWO = range(1, 9), (1, 8)
+IO, BOTH = "I/O weights", "I/O and CPU weights"
+# What is done, the weights, and of what they are.
+CASES = [(NAMES, EIGHT, IO), (NAMES, TWO, IO), (PAGES, EIGHT, IO), (PAGES, EIGHT, BOTH), (SYNCED, EIGHT, BOTH)]
 THREADS = "4"
 
 
-def done(runtimes: Sequence[Any], seconds: float, synced: str) -> list[int]:
+def row(what: str, weights: Sequence[int], whose: str) -> str:
+    return f"storage: {SHOWN[what]}, {whose} 1 {'to' if len(weights) > 2 else 'and'} 8"
+
+
+# Within a tenth of the weights.
+TARGETS = {f"{row(*case)}, of the ideal split": 90 for case in CASES if case[0] == NAMES or case[2] == BOTH}
+
+
+def done(runtimes: Sequence[Any], what: str, seconds: float) -> list[int]:
     """Transactions of each in the same time."""
     for attempt in range(3):
         # They make their files first.
         at = f"{ahead(8 * len(runtimes), attempt):.3f}"
-        command = ["/storage", "pages", "/mnt", at, str(seconds), THREADS, synced]
+        command = ["/storage", "load", what, "/mnt", at, str(seconds), THREADS]
         out = outputs(list(runtimes), lambda _: command)
         if "late\n" not in out:
             return [int(n) for n in out]
@@ -39,13 +49,11 @@ def measure(runtime: Any, opt: Any) -> Iterator[tuple[str, Any]]:
     if runtime.name != "doppel":
         raise Cannot(f"{runtime.name}: nothing weighs its files here")
     seconds = 2 if opt.quick else 8
-    for kind, synced in KINDS.items():
-        for shown, weights in WEIGHTS.items():
-            with contextlib.ExitStack() as all_of:
-                places = [Place(runtime.limited(io_weight=100 * w), "directory") for w in weights]
-                got = done([all_of.enter_context(place) for place in places], seconds, synced)
-            split = 100 * (1 - max(abs(n / sum(got) * sum(weights) / w - 1) for n, w in zip(got, weights)))
-            yield ROW.format(kind, shown), split
-            # How many times the lightest one's the heaviest one has; a weight of 8 is to have 8 times as much.
-            yield f"storage: {kind}, {shown}, the heaviest's of the lightest's", (got[-1] / max(got[0], 1), "n")
-            yield f"storage: {kind}, {shown}, all", (sum(got) / seconds, "/s")
+    for what, weights, whose in CASES:
+        limits = [{"io_weight": 100 * w} | ({"weight": 100 * w} if whose == BOTH else {}) for w in weights]
+        with contextlib.ExitStack() as all_of:
+            places = [Place(runtime.limited(**limit), "directory") for limit in limits]
+            got = done([all_of.enter_context(place) for place in places], what, seconds)
+        split = 100 * (1 - max(abs(n / sum(got) * sum(weights) / w - 1) for n, w in zip(got, weights)))
+        yield f"{row(what, weights, whose)}, of the ideal split", split
+        yield f"{row(what, weights, whose)}, all", (sum(got) / seconds, "/s")
