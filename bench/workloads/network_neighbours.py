@@ -58,7 +58,7 @@ class Domains:
         return self.supervisor.connection().ask(*what)
 
     def services(self):
-        return {s["shard"]: s for s in self.ask("GET", "/v1/services")}
+        return {s["shard"]: s for s in self.ask("GET", "/v1/services") if s["kind"] == "network"}
 
     def make(self, name, command, **network):
         """Starts a domain on a network of its own name: it, and its shard."""
