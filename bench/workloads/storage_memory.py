@@ -8,8 +8,6 @@ not the service's.
 """
 import base64
 import concurrent.futures
-import contextlib
-import pathlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -53,7 +51,8 @@ class Domains:
                 "image": OWN,
                 "name": name,
                 "command": ["/storage", "hold", "/mnt", str(files)],
-                "files": {"mounts": [{"type": "volume", "source": name, "target": "/mnt"}]},
+                # A layer of its own would be the service's, too.
+                "files": {"persist": False, "mounts": [{"type": "volume", "source": name, "target": "/mnt"}]},
             }
             self.ask("POST", "/v1/domains?start=true", body)
 
@@ -90,25 +89,9 @@ class Domains:
     def parts(self) -> tuple[int, int]:
         """KiB of own and shared pages, and of page tables."""
         keepers = set(self.supervisor.processes()) - {self.supervisor.process.pid}
-        _, own, tables = memory_of(keepers | {pid for pid in storage_services() if parent(pid) in keepers})
+        services = {s["pid"] for s in self.ask("GET", "/v1/services") if s["kind"] == "storage"}
+        _, own, tables = memory_of(keepers | services)
         return own, tables
-
-
-def storage_services() -> list[int]:
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        # It may have just ended.
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and b"storage-service" in (entry / "cmdline").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
-
-
-def parent(pid: int) -> int:
-    try:
-        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
 
 
 def measure(runtime: Any, opt: Any) -> Iterator[tuple[str, float]]:
