@@ -34,6 +34,17 @@ REASONS = tomllib.loads((TEXT / "reasons.toml").read_text())
 APACHE = [1, 4, 16, 64, 256, 1024]
 WRITES = ["64 B", "512 B", "4 KB", "16 KB", "64 KB", "256 KB"]
 WINDOWS = [f"bandwidth: TCP, window {n} KB" for n in (4, 16, 64, 256)] + ["bandwidth: TCP"]
+THREADS = [1, 2, 4, 8, 16]
+# Where files are: a kind, and the place of its rows. The others have one place, whose figures stand in each.
+PLACES = {
+    "para, volume": ("doppel", "volume"),
+    "para, disk": ("doppel", "disk"),
+    "para, host directory": ("doppel", "host directory"),
+    "para, block device": ("doppel", "block device"),
+    "paene, volume": ("paene", "volume"),
+    "runc": ("runc", "volume"),
+    "gVisor": ("runsc", "volume"),
+}
 COUNTS = [1, 2, 4, 8, 16, 32, 64, 128]
 # A row that is slower than this part of native's speed is explained.
 NOTEWORTHY = 0.9
@@ -109,6 +120,33 @@ def growth(r: Results) -> str:
         grown = [f"{r.median(row, k) / r.median(one, k):.2f}" if r.median(row, k) else "not yet" for k in kinds]
         lines.append(f"| {n} | " + " | ".join(grown) + f" | {PAPERS['databases'].get(str(n), '')} |")
     return "\n".join(lines) + "\n"
+
+
+def places(r: Results, head: str, rows: list[tuple[str, str, str]], without: str = "") -> str:
+    """A row each, of what is done to files, by where they are; as parts of native's speed."""
+    columns = {name: at for name, at in PLACES.items() if at[1] != without}
+    lines = [f"| {head} | native | {' | '.join(columns)} | VirtuOS 2013 |", "|---|" + "---:|" * (len(columns) + 2)]
+    for title, row, paper in rows:
+        of = [r.ratio(f"{place}: {row}", kind, better_is_more=True) for kind, place in columns.values()]
+        native = f"volume: {row}"
+        shown = r.shown(native, "native") if native in r.rows else "not yet"
+        lines.append("| " + " | ".join([title, shown, *of, paper]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def fileio(r: Results) -> str:
+    rows = [
+        (f"{f['load'].removeprefix('FileIO, ')}, threads: {n}", f"{f['load']}, threads: {n}", f["virtuos"])
+        for f in PAPERS["fileio"]
+        for n in THREADS
+    ]
+    return places(r, "FileIO", rows, without="block device")
+
+
+def blocks(r: Results, way: str, without: str = "") -> str:
+    """Writes into new files, or over what is there: what the paper's were is not said, and stands at the first."""
+    said = [(f["size"], f["virtuos"] if way == "write" else "") for f in PAPERS["blocks"]]
+    return places(r, f"{way} by", [(size, f"{way} by {size}", paper) for size, paper in said], without)
 
 
 def plot(r: Results, name: str, title: str, x_label: str, y_label: str, points: list[tuple[int, str]]) -> str:
@@ -206,6 +244,13 @@ def page(r: Results, runs: list[dict[str, Any]]) -> str:
         "splits": values(r, "", inside="of the ideal split"),
         "neighbours": values(r, "victim", "an instance started"),
         "writes": r.table("writes by", [(n, f"bandwidth: file write by {n}") for n in WRITES], []),
+        "blocks": blocks(r, "write", without="block device"),
+        "overwrites": blocks(r, "overwrite"),
+        "fileio": fileio(r),
+        "recovery": values(r, "dd on", "network stream", "network service killed: ", "storage service killed: "),
+        "storage_neighbours": values(r, "PostgreSQL", inside=" beside "),
+        "storage_weights": values(r, "storage: "),
+        "storage_memory": values(r, "storage service: ", "storage service and keeper: "),
         "crowds": r.table(
             "processes", [(short(f["row"]), f["row"], f["virtuos"]) for f in PAPERS["crowds"]], ["VirtuOS 2013"]
         ),

@@ -3,6 +3,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+# Those whose targets are in them, not ratios to native.
+ABSOLUTE = ("%", "KiB")
 # Unit: how a value is shown, and whether more is better.
 UNITS = {
     "ns": (
@@ -17,12 +19,12 @@ UNITS = {
         ),
         False,
     ),
-    "KiB": (lambda v: f"{v:.0f} KiB", False),
+    "KiB": (lambda v: f"{v:.0f} KiB" if abs(v) >= 10 else f"{v:.2f} KiB", False),
     "/s": (lambda v: f"{v:.0f}/s" if v >= 100 else f"{v:.1f}/s", True),
     "MB/s": (lambda v: f"{v:.0f} MB/s", True),
     # A number of things.
     "n": (lambda v: f"{v:,.0f}", True),
-    # Of what was promised or of an ideal: targets are in it too, not ratios to native.
+    # Of what was promised or of an ideal.
     "%": (lambda v: f"{v:.1f} %", True),
 }
 
@@ -54,10 +56,10 @@ def cell(per: dict[str, list[float]], name: str, unit: str) -> str:
 
 
 def verdict(per: dict[str, list[float]], unit: str, target: Any, kind: str = "doppel") -> str:
-    """The target as a ratio to native, and whether Doppel holds it."""
+    """The target, mostly a ratio to native, and whether Doppel holds it."""
     if target is None:
         return ""
-    r = ratio(per, kind) if unit != "%" else statistics.median(per[kind]) if per.get(kind) else None
+    r = ratio(per, kind) if unit not in ABSOLUTE else statistics.median(per[kind]) if per.get(kind) else None
     more = UNITS[unit][1]
     mark = "" if r is None else " ✓" if (r >= target if more else r <= target) else " ✗"
     return f"{'≥' if more else '≤'} {target}{mark}"

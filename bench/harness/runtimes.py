@@ -87,14 +87,21 @@ class Native:
     def close(self) -> None:
         """Ends what the runtime has started for all its measurements."""
 
-    def limited(self, memory: int | None = None, pids: int | None = None, weight: int | None = None) -> Any:
-        """This runtime, whose instances may use so many bytes and processes, and have this weight among others (100 is
-        the usual one). The host itself limits nothing."""
+    def limited(
+        self,
+        memory: int | None = None,
+        pids: int | None = None,
+        weight: int | None = None,
+        io_weight: int | None = None,
+    ) -> Any:
+        """This runtime, whose instances may use so many bytes and processes, and have these weights among others, of
+        CPUs and of files (100 is the usual one). The host itself limits nothing, and only ours weigh files."""
         return self
 
     def on_disk(self, kind: str, place: pathlib.Path) -> Any:
         """This runtime with files of the host's disk at /mnt: of a `volume` of this name or a `directory`, or with a
-        `layer` of its image that stays. What has no such difference takes the directory."""
+        `layer` of its image that stays, or with a `disk` of this name as /dev/vda. What has no such difference takes
+        the directory."""
         one = copy.copy(self)
         one.disk = str(place)
         return one
@@ -115,9 +122,15 @@ class Doppel(Native):
     def argv(self, *command: Any, image: str = OWN) -> list[str]:
         return [*self.host, self.path, "run", "--rm", *self.options, image, "--", *command]
 
-    def limited(self, memory: int | None = None, pids: int | None = None, weight: int | None = None) -> Any:
+    def limited(
+        self,
+        memory: int | None = None,
+        pids: int | None = None,
+        weight: int | None = None,
+        io_weight: int | None = None,
+    ) -> Any:
         one = copy.copy(self)
-        given = {"--memory": memory, "--pids-limit": pids, "--cpu-weight": weight}
+        given = {"--memory": memory, "--pids-limit": pids, "--cpu-weight": weight, "--io-weight": io_weight}
         # Weights and numbers of processes are the supervisor's to give.
         one.host = ["env", f"DOPPEL_HOST=unix://{self.api.supervisor.socket}"]
         Doppel.made += 1
@@ -136,6 +149,7 @@ class Doppel(Native):
             "volume": ["--volume", f"{place.name}:/mnt"],
             "directory": ["--volume", f"{place}:/mnt"],
             "layer": [f"--persist={place.name}"],
+            "disk": ["--block-device", place.name],
         }
         one.options = [*self.options, *given[kind]]
         return one
@@ -226,7 +240,13 @@ class Oci(Native):
         self.id = f"{self.prefix}{self.count}"
         return [*self.enter(), self.program, *self.options, "run", "--bundle", str(self.bundle), self.id]
 
-    def limited(self, memory: int | None = None, pids: int | None = None, weight: int | None = None) -> Any:
+    def limited(
+        self,
+        memory: int | None = None,
+        pids: int | None = None,
+        weight: int | None = None,
+        io_weight: int | None = None,
+    ) -> Any:
         one = copy.copy(self)
         one.config = copy.deepcopy(self.config)
         limits = {
@@ -335,7 +355,7 @@ def own() -> Any:
     (root / "tmp").chmod(0o1777)
     (root / "www").mkdir(exist_ok=True)
     (root / "www/page").write_bytes(b"a page of a usual size\n" * 98 + b"....")  # Denali's 2,258 bytes
-    for program in ("micro", "lmb", "work", "net", "disk"):
+    for program in ("micro", "lmb", "work", "net", "disk", "storage"):
         subprocess.run(
             ["gcc", "-O2", "-static", "-pthread", "-Wall", "-o", root / program, BENCH / f"src/{program}.c"], check=True
         )

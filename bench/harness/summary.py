@@ -29,6 +29,7 @@ AREAS = {
     ),
     "servers and their clients inside": ("redis", "nginx", "apache", "postgres", "oltp", "ssh", "files"),
     "servers asked from outside": ("network", "mtu"),
+    "files on the host's disk": ("disk", "blocks"),
     "many at once": ("hosting", "compute", "packing"),
 }
 WORST = 5
@@ -70,7 +71,7 @@ def verdicts(
     met: list[str] = []
     missed: list[str] = []
     for row, target in targets.items():
-        if rows.get(row, {}).get(kind) and (kind == "doppel" or units[row] == "%"):
+        if rows.get(row, {}).get(kind) and (kind == "doppel" or units[row] in report.ABSOLUTE):
             said = report.verdict(rows[row], units[row], target, kind)
             (met if said.endswith("✓") else missed).append(
                 f"{row}: {report.cell(rows[row], kind, units[row])}, target {said[:-2]}"

@@ -3,8 +3,9 @@
 //   net serve PORT              one process a connection; the first byte says what it does: sink, source or echo
 //   net sink|source [IP:]PORT MS   bytes a second through one connection, writes of 64 KiB: to or from the server
 //   net echo [IP:]PORT MS       nanoseconds of a request of one byte and its answer, the median
-//   net slices WHAT [IP:]PORT MS   a line for each 100 ms: its beginning (CLOCK_MONOTONIC, ns) and the bytes or answers in it, for
-//                               `sink`, `source` or `echo`; goes on with another connection when one ends
+//   net slices WHAT [IP:]PORT MS   a line for each 100 ms: its beginning (CLOCK_MONOTONIC, ns), the bytes or answers in it, and the
+//                               longest time without any that ended in it (ns), for `sink`, `source` or `echo`; goes on with
+//                               another connection when one ends
 //   net flood udp|tcp IP PORT   datagrams to an address, or connections opened and closed, without an end
 //   net abandon IP PORT N       N datagram sockets that have sent one each, closed all at once, again and again
 //   net deaf PORT               takes connections and datagrams, and reads nothing
@@ -86,8 +87,8 @@ static int call(struct sockaddr_in a, char what) {
 static int slices(char what, const char *where, double ms) {
     struct sockaddr_in a = server(where);
     size_t count = ms * 1e6 / SLICE;
-    double *done = calloc(count, sizeof *done), begun = now();
-    must(done != NULL, "calloc");
+    double *done = calloc(count, sizeof *done), *longest = calloc(count, sizeof *longest), begun = now(), last = begun;
+    must(done && longest, "calloc");
     signal(SIGPIPE, SIG_IGN);
     for (int s = -1;;) {
         size_t i = (now() - begun) / SLICE;
@@ -101,10 +102,13 @@ static int slices(char what, const char *where, double ms) {
             continue;
         }
         // It counts where it ended.
-        i = (now() - begun) / SLICE;
-        if (i < count) done[i] += n;
+        double t = now();
+        if ((i = (t - begun) / SLICE) >= count) break;
+        done[i] += n;
+        if (t - last > longest[i]) longest[i] = t - last;
+        last = t;
     }
-    for (size_t i = 0; i < count; i++) printf("%.0f %.0f\n", begun + i * SLICE, done[i]);
+    for (size_t i = 0; i < count; i++) printf("%.0f %.0f %.0f\n", begun + i * SLICE, done[i], longest[i]);
     return 0;
 }
 static void flood(const char *kind, const char *ip, const char *port) {

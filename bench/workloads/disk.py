@@ -5,14 +5,11 @@ difference: their figures, taken once, stand in each of the rows. runsc has its 
 same without. A domain has a volume alone, so its kernel may keep it in memory under a lease (docs/volumes.md); a host's
 directory is asked of the storage service each time. Bubblewrap is left out: it is a bind mount, as runc's.
 """
-import pathlib
-import shutil
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 from harness.inside import timed
-from harness.runtimes import WORK, Failed, Native
+from harness.place import Place
 from harness.servers import rates
 
 UNIT = "ns"
@@ -110,31 +107,3 @@ def rows(runtime: Any, kind: str, opt: Any) -> Iterator[tuple[str, Any]]:
     with Place(runtime, kind) as at:
         for row, value in rates(at, f"D={2 if opt.quick else 8}\n" + POSTGRES).items():
             yield row, (value, "/s")
-
-
-class Place:
-    """New files on the disk, and a runtime that has them at /mnt; they go in the end."""
-
-    made = 0
-
-    def __init__(self, runtime: Native, kind: str) -> None:
-        Place.made += 1
-        self.runtime, self.kind = runtime, kind
-        self.path = WORK / f"bench-disk-{Place.made}"
-
-    def __enter__(self) -> Any:
-        shutil.rmtree(self.path, ignore_errors=True)
-        self.forget()
-        self.path.mkdir(parents=True)
-        return self.runtime.on_disk(self.kind, pathlib.Path(self.path))
-
-    def __exit__(self, *_: object) -> None:
-        self.forget()
-        shutil.rmtree(self.path, ignore_errors=True)
-
-    def forget(self) -> None:
-        """What the runtime itself keeps by that name."""
-        if self.kind in ("volume", "layer") and (doppel := getattr(self.runtime, "path", None)):
-            p = subprocess.run([doppel, self.kind, "rm", "--force", self.path.name], capture_output=True, text=True)
-            if p.returncode:
-                raise Failed(f"{self.kind} {self.path.name} is not removed: {p.stderr.strip()}")

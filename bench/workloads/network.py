@@ -44,7 +44,8 @@ class Server:
     # Where it is reached, and what comes before its command.
     address, enter = "127.0.0.1", ()
 
-    def __init__(self, runtime, *command, image, env=None):
+    def __init__(self, runtime, *command, image, env=None, out=subprocess.DEVNULL):
+        self.out = out
         self.env = {**os.environ, **(env or {})}
         self.port = free_port()
         # Only Doppel's servers have a port space of their own.
@@ -71,7 +72,7 @@ class Server:
         self.process = subprocess.Popen(
             self.argv,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=self.out,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             env=self.env,

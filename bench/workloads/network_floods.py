@@ -80,7 +80,7 @@ class Table:
             self.ask("DELETE", f"/v1/domains/{name}?force=true")
 
     def starts(self):
-        [service] = self.ask("GET", "/v1/services")
+        [service] = [s for s in self.ask("GET", "/v1/services") if s["kind"] == "network"]
         return service["starts"]
 
     def check(self, what):

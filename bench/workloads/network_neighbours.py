@@ -58,7 +58,7 @@ class Domains:
         return self.supervisor.connection().ask(*what)
 
     def services(self):
-        return {s["shard"]: s for s in self.ask("GET", "/v1/services")}
+        return {s["shard"]: s for s in self.ask("GET", "/v1/services") if s["kind"] == "network"}
 
     def make(self, name, command, **network):
         """Starts a domain on a network of its own name: it, and its shard."""
@@ -86,7 +86,7 @@ class Domains:
 def slices(native, kind, port, ms):
     """Beginnings of slices, and what was done in each; the first is not counted."""
     out = native.run("/net", "slices", KINDS[kind], port, str(ms), timeout=ms / 1000 + 60)
-    return [(int(begun), float(done)) for begun, done in (line.split() for line in out.splitlines())][1:]
+    return [(int(begun), float(done)) for begun, done, _ in (line.split() for line in out.splitlines())][1:]
 
 
 def dip(found, kills):

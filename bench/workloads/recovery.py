@@ -23,11 +23,11 @@ BIN, BEFORE, AFTER = 5, 10, 30
 _bins = []
 
 
-def service_of(pid):
-    """The network service among a command's children."""
+def service_of(pid, kind="network"):
+    """The service of this kind among a command's children."""
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
-            if b"network-service" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
+            if f"{kind}-service".encode() in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
                 return int(child)
     return None
 
