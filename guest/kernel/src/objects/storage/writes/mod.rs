@@ -111,7 +111,8 @@ impl Node {
         held: &mut Held,
     ) -> Result<(usize, u64)> {
         let mut done = Ok((0, offset));
-        if input.remaining() < LARGE && self.may_wait(file) {
+        let large = input.remaining() >= LARGE && !self.is_kept(input, offset, append, held);
+        if !large && self.may_wait(file) {
             done = self.write_pages(file, input, offset, append, held);
         }
         if input.remaining() > 0 || done.is_err() {
@@ -121,6 +122,13 @@ impl Node {
             Err(Errno::ENOSPC) => Ok((0, offset)),
             done => done,
         }
+    }
+
+    /// Whether what is to be overwritten is in memory: then that is the fastest place.
+    fn is_kept(&self, input: &Input<'_>, offset: u64, append: bool, held: &mut Held) -> bool {
+        let end = offset.saturating_add(input.remaining() as u64);
+        let kept = in_use(held, self.lease()).filter(|_| !append);
+        kept.is_some_and(|m| m.object.is_present(offset / PAGE, end.div_ceil(PAGE)))
     }
 
     fn may_wait(&self, file: &File) -> bool {
