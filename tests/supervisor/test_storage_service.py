@@ -82,14 +82,18 @@ def log_of(own: Any) -> str:
     return "".join(path.read_text(errors="replace") for path in logs)
 
 
-def test_one_that_has_no_room_refuses_a_domain_and_serves_the_others(new_doppeld: Any, busybox: Any) -> None:
+@pytest.mark.parametrize("options", [[], ["--cpus", "0.5"]])
+def test_one_that_has_no_room_refuses_a_domain_and_serves_the_others(
+    new_doppeld: Any, busybox: Any, options: list[str]
+) -> None:
+    """Also one that was made ready, which runs at once: that has no limits."""
     own = new_doppeld().start()
     first = ok(own.cli("run", "-d", "--name", "first", "busybox", "sleep", "1000")).strip()
     service = storage_service(own, first)
     limits = resource.prlimit(service, resource.RLIMIT_NOFILE)
     has = len(os.listdir(f"/proc/{service}/fd"))
     resource.prlimit(service, resource.RLIMIT_NOFILE, (has, limits[1]))
-    ok(own.cli("create", "--name", "second", "busybox", "sleep", "1000"))
+    ok(own.cli("create", "--name", "second", *options, "busybox", "sleep", "1000"))
     own.cli("start", "second")
 
     def reason() -> Any:
