@@ -1,8 +1,11 @@
 """Files that stay of a supervisor's domains: through stops, restarts, and the deaths of keepers and supervisors."""
+import hashlib
+import io
 import json
 import os
 import signal
 import subprocess
+import tarfile
 
 import pytest
 from conftest import eventually, have_image
@@ -162,7 +165,7 @@ def test_a_frozen_domain_starts_with_its_files(own):
     ok(own.cli("clone", "-d", "--name", "copy", "image"))
     ok(own.cli("exec", "copy", "sh", "-c", "cat /a && echo copy > /a"))
     assert ok(own.cli("exec", "d", "cat", "/a")) == "a\n"
-    refused(own.cli("diff", "copy"), "keeps nothing")
+    refused(own.cli("diff", "copy"), "all files of frozen image image are in its memory")
 
 
 def test_clones_of_a_domain_with_many_files(own):
@@ -184,7 +187,7 @@ def test_clones_of_a_domain_with_many_files(own):
     ok(own.cli("hibernate", "one"))
     ok(own.cli("wake", "one"))
     assert look("one") == changed
-    refused(own.cli("diff", "one"), "keeps nothing")
+    refused(own.cli("diff", "one"), "stop it first")
     ok(own.cli("stop", "-t", "0", "one"))
     ok(own.cli("start", "one"))
     assert look("one") == told, "it begins anew"
@@ -193,6 +196,104 @@ def test_clones_of_a_domain_with_many_files(own):
     eventually(lambda: own.cli("frozen", "rm", "image").returncode == 0, "nobody has it")
     eventually(lambda: ok(own.cli("layer", "ls", "-q")).split() == [id], "the clones' have gone")
     assert not list((own.store / "frozen").iterdir())
+
+
+BIG = "head -c 20000000 /dev/urandom > /big"
+FILL = f"{BIG}; echo parent > /a; mkdir /d; ln -s /a /l; echo x > /gone; sync; md5sum /big"
+
+
+def family(own) -> tuple[str, str]:
+    """A domain with many files, its frozen image, a stopped clone that changed some: sum of /big, the clone's id."""
+    begin(own, "para")
+    told = ok(own.cli("exec", "d", "sh", "-c", FILL)).split()[0]
+    ok(own.cli("freeze", "d", "image"))
+    ok(own.cli("clone", "-d", "--name", "c", "image"))
+    # What is behind the freeze in one's file is not in the other's, and checkpoints name other places.
+    ok(own.cli("exec", "d", "sh", "-c", "echo later > /a; rm /big; head -c 9000000 /dev/zero > /z; sync; rm /z; sync"))
+    ok(own.cli("exec", "c", "sh", "-c", "echo clone > /a; rm /gone; echo new > /d/new; echo unsynced > /u"))
+    ok(own.cli("stop", "-t", "1", "c"))
+    return told, json.loads(ok(own.cli("inspect", "c")))[0]["id"]
+
+
+def has(own, told: str, name: str = "c") -> None:
+    """Its files are what they were when it stopped."""
+    lines = ok(own.cli("diff", name)).splitlines()
+    added = {"A /a", "A /big", "A /d", "A /d/new", "A /l", "A /u", "A /runs"}
+    assert added <= set(lines) and "A /gone" not in lines, lines
+    tar = tarfile.open(fileobj=io.BytesIO(own.cli("export", name, timeout=120).stdout))
+    read = lambda path: tar.extractfile(path).read()
+    assert (read("a"), read("d/new"), read("u")) == (b"clone\n", b"new\n", b"unsynced\n")
+    assert hashlib.md5(read("big")).hexdigest() == told and "gone" not in tar.getnames() and "bin" in tar.getnames()
+
+
+def test_a_stopped_clone_keeps_its_files_until_it_is_removed(own):
+    """They are compared, exported, made an image of; after a supervisor's and a keeper's death, of a clone's clone."""
+    told, id = family(own)
+    has(own, told)
+    rows = [line.split() for line in ok(own.cli("layer", "ls")).splitlines() if line.startswith(id)]
+    assert len(rows) == 1 and rows[0][-1] == id, "it is listed, as its domain's"
+    refused(own.cli("layer", "rm", id), "in use")
+    assert ok(own.cli("layer", "prune", "-f")) == ""
+    own.kill()
+    own.start()
+    has(own, told)
+    ok(own.cli("commit", "c", "of-clone"))
+    committed = ("sh", "-c", "cat /a /d/new; md5sum < /big; test -e /gone || echo gone")
+    assert ok(own.cli("run", "--rm", "of-clone", *committed)).split() == ["clone", "new", told, "-", "gone"]
+    # It goes on from its memory, and so without what it had written.
+    ok(own.cli("start", "c"))
+    assert ok(own.cli("exec", "c", "sh", "-c", "cat /a; ls /gone")) == "parent\n/gone\n"
+    refused(own.cli("export", "c"), "stop it first")
+    ok(own.cli("exec", "c", "sh", "-c", "echo clone > /a; rm /gone; echo new > /d/new; echo unsynced > /u"))
+    ok(own.cli("freeze", "--stop", "c", "again"))
+    ok(own.cli("clone", "-d", "--name", "e", "again"))
+    ok(own.cli("exec", "e", "sh", "-c", "cat /a /d/new /u"))
+    os.kill(own.keeper_of(json.loads(ok(own.cli("inspect", "e")))[0]["id"]), signal.SIGKILL)
+    ok(own.cli("exec", "e", "true"))
+    ok(own.cli("kill", "e"))
+    eventually(lambda: json.loads(ok(own.cli("inspect", "e")))[0]["state"] == "exited", "it has ended")
+    has(own, told, "e")
+    has(own, told)
+
+
+def test_a_frozen_image_that_was_exported_has_clones_that_keep_their_files(own, tmp_path):
+    """Its domain has written, and been frozen, again since: what comes with the image is as it was."""
+    told, _ = family(own)
+    ok(own.cli("freeze", "d", "later"))
+    ok(own.cli("frozen", "export", "image", str(tmp_path / "image")))
+    ok(own.cli("rm", "-f", "c", "d"))
+    eventually(lambda: own.cli("frozen", "rm", "image", "later").returncode == 0, "nobody has them open")
+    ok(own.cli("frozen", "import", str(tmp_path / "image"), "again"))
+    ok(own.cli("clone", "-d", "--name", "c", "again"))
+    ok(own.cli("exec", "c", "sh", "-c", "echo clone > /a; rm /gone; echo new > /d/new; echo unsynced > /u"))
+    ok(own.cli("stop", "-t", "1", "c"))
+    has(own, told)
+
+
+@pytest.mark.parametrize("order", ["d c image", "d image c", "c d image", "c image d", "image c d", "image d c"])
+def test_what_a_clone_lies_on_stays_as_long_as_somebody_has_it(own, order):
+    """Whoever goes first: the domain that was frozen, its frozen image or the clone."""
+    told, _ = family(own)
+    left = order.split()
+    for name in order.split():
+        left.remove(name)
+        if name == "image":
+            eventually(lambda: own.cli("frozen", "rm", "image").returncode == 0, "nobody has it open")
+        else:
+            ok(own.cli("rm", "-f", name))
+        ok(own.cli("layer", "prune", "-f"))
+        if "image" in left:
+            assert ok(own.cli("frozen", "ls", "-q")).split() == ["image"]
+        if "c" in left:
+            has(own, told)
+        if "d" in left:
+            assert ok(own.cli("exec", "d", "cat", "/a")) == "later\n"
+        if "image" in left:
+            ok(own.cli("clone", "-d", "--rm", "--name", "test", "image"))
+            assert ok(own.cli("exec", "test", "sh", "-c", "cat /a; md5sum < /big")).split() == ["parent", told, "-"]
+            ok(own.cli("rm", "-f", "test"))
+    eventually(lambda: not list((own.store / "layers").glob("[!.]*")), "no layer is left")
+    eventually(lambda: not list((own.store / "frozen").iterdir()), "nothing frozen is left")
 
 
 def test_a_layer_that_was_not_on_disk_is_made_again(own, kind):

@@ -24,6 +24,8 @@ use crate::export::{read_file, write_file};
 use crate::{FrozenImage, WorkingSet};
 
 const SUFFIX: &str = "frozen";
+/// Beside the files of layers: how these are one (host/layers).
+const STACK: &str = "stack";
 
 /// Where an image is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -238,6 +240,9 @@ impl FrozenStore {
                 let len = file.metadata().map_err(failed())?.len().min(end);
                 write_file(&file, len, out)?;
             }
+            if let Ok(stack) = File::open(dir.join(STACK)) {
+                write_file(&stack, stack.metadata().map_err(failed())?.len(), out)?;
+            }
         }
         out.flush().map_err(failed())?;
         Ok(len)
@@ -293,14 +298,22 @@ fn import_layers(image: &Path, count: u8, from: &mut dyn Read, bad: &dyn Fn(&str
     forget_layers(image)?;
     let dir = FrozenImage::layers_beside(image);
     let failed = || Error::host("import a frozen image");
-    let mut take = || {
+    let take = || {
         DirBuilder::new().mode(0o700).create(&dir).map_err(failed())?;
-        for number in 0..count {
+        let one = |name: &str, from: &mut dyn Read| {
             let mut options = File::options();
             let options = options.write(true).create_new(true).mode(0o600);
-            let file = options.open(dir.join(number.to_string())).map_err(failed())?;
+            let file = options.open(dir.join(name)).map_err(failed())?;
             read_file(from, &file, bad)?;
-            file.sync_all().map_err(failed())?;
+            file.sync_all().map_err(failed())
+        };
+        for number in 0..count {
+            one(&number.to_string(), from)?;
+        }
+        // Older versions did not write it.
+        let mut first = [0];
+        if from.read(&mut first).map_err(failed())? == 1 {
+            one(STACK, &mut first.chain(from))?;
         }
         File::open(&dir).and_then(|dir| dir.sync_all()).map_err(failed())
     };

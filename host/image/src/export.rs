@@ -8,6 +8,7 @@ mod view;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use doppel_erofs::{Erofs, Kind};
@@ -50,12 +51,12 @@ pub fn small_file(image: &File, path: &str) -> Option<Vec<u8>> {
 }
 
 /// What a domain has changed of an image's files, while no domain runs on it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum Changes<'a> {
     /// In an overlay's directory (a paene domain's).
     Upper(&'a Path),
-    /// In a layer's file, as `common/layer` has it (a para domain's).
-    Layer(&'a File),
+    /// In a layer, as `common/layer` has it (a para domain's): a file, or several as one.
+    Layer(&'a dyn FileExt),
 }
 
 /// How a file differs from the image's.

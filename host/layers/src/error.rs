@@ -16,11 +16,16 @@ pub enum Error {
         /// The host's answer.
         source: io::Error,
     },
-    /// It says nothing without the memory of the clone that has it.
+    /// It is a clone's, and goes with that.
     #[error(
-        "layer {0:?} is a clone's: what is in it belongs to that domain's memory, and is read by it alone"
+        "layer {0:?} is a clone's, which alone runs on it: make an image of it with `doppel commit`, and run that"
     )]
     OfClone(String),
+    /// It is a clone's, and nothing says how its files are one layer.
+    #[error(
+        "layer {0:?} is a clone's that an older version of Doppel made, without which its files cannot be read: clone the frozen image anew, or freeze its domain again"
+    )]
+    Unsaid(String),
     /// No name of a layer.
     #[error("{0}")]
     Wrong(String),

@@ -11,7 +11,7 @@ use doppel_spec::Kind;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::below;
+use crate::below::{self, Stack};
 use crate::error::{Error, IoContext, Result};
 
 const RECORD: &str = "layer.json";
@@ -159,7 +159,7 @@ impl LayerStore {
             found => found?,
         };
         let in_use = || Error::InUse { name: name.to_owned(), user: layer.user.clone() };
-        layer.check_whole()?;
+        layer.check_no_clones()?;
         if layer.own != own || layer.user.as_deref().is_some_and(|has| Some(has) != user) {
             return Err(in_use());
         }
@@ -193,11 +193,9 @@ impl LayerStore {
             .map_err(|e| Error::Damaged { name: name.to_owned(), why: e.to_string() })?;
         write_whole(&at.join(RECORD), &text)?;
         write_whole(&at.join(LOCK), b"")?;
+        let head = above.map(|from| below::link_all(from, &below::below(at))).transpose()?.flatten();
         if base.kind == Kind::Para {
-            write_whole(&at.join(CHANGES), &empty(&base.digest)?)?;
-        }
-        if let Some(from) = above {
-            below::link(&below::links(from), &below::below(at))?;
+            write_whole(&at.join(CHANGES), &head.map_or_else(|| empty(&base.digest), Ok)?)?;
         }
         let from = unfinished.keep();
         fs::rename(&from, self.at(name)).doing("rename", &from)?;
@@ -382,15 +380,20 @@ impl Lock {
 }
 
 impl Layer {
-    /// Refuses that of a clone, which says nothing without the memory that goes with it.
-    ///
-    /// # Errors
-    /// It is one.
-    pub fn check_whole(&self) -> Result<()> {
+    /// Refuses that of a clone to others: it goes with the clone.
+    fn check_no_clones(&self) -> Result<()> {
         match below::below(&self.dir).exists() {
             true => Err(Error::OfClone(self.name.clone())),
             false => Ok(()),
         }
+    }
+
+    /// What a para domain has written, of a clone with what that lies on. Whoever reads it holds it.
+    ///
+    /// # Errors
+    /// It is a clone's that a version of Doppel made which did not note what it lies on, or what the host says.
+    pub fn open(&self) -> Result<Stack> {
+        Stack::open(&self.dir, &self.name)
     }
 
     /// Bytes of disk space that it takes.

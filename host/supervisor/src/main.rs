@@ -125,7 +125,10 @@ fn main() -> ExitCode {
         Some(Verb::Openapi) => print(&format!("{:#}", doppel_supervisor::http::document())),
         Some(Verb::About) => daemon::about(),
         Some(Verb::StorageService { no_polling }) => {
-            doppel_storage::serve(std::io::stdin().as_fd(), !no_polling).map_err(Into::into)
+            match doppel_storage::serve(std::io::stdin().as_fd(), !no_polling) {
+                Ok(code) => return code,
+                Err(error) => Err(error.into()),
+            }
         }
         Some(Verb::NetworkService { no_polling, outlives }) => {
             doppel_net::serve(std::io::stdin().as_fd(), !no_polling, outlives).map_err(Into::into)

@@ -30,6 +30,19 @@ pub fn make(size: u64) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((memory, doorbell))
 }
 
+/// How often a service domain has begun to serve the channel in this memory, as that says: the domain may have written it.
+///
+/// # Errors
+/// What the host says.
+pub fn epoch(memory: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut word = [0; 4];
+    let at = layout::HEADER + std::mem::offset_of!(ChannelHeader, epoch) as u64;
+    match rustix::io::pread(memory, &mut word, at)? {
+        4 => Ok(u32::from_le_bytes(word)),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
 const PAGE: usize = 4096;
 
 /// A service domain's end of a channel.

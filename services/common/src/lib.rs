@@ -20,13 +20,13 @@ mod tests;
 mod watchdog;
 
 pub use born::{Born, check_bell, check_memory, socket_number, take};
-pub use channel::{Channel, make};
+pub use channel::{Channel, epoch, make};
 pub use doppel_ring::Broken;
 pub use heartbeat::Heartbeat;
 pub use hibernated::Hibernated;
 pub use load::Load;
 pub use pace::{Pace, may_poll};
-pub use packet::{DESCRIPTORS, receive_packet, send_packet};
+pub use packet::{DESCRIPTORS, Packet, receive_packet, receive_some, send_packet};
 pub use process::{Group, Groups, Process, Program, Usage, confine, confine_with};
 pub use watchdog::{Calls, Watchdog};
 

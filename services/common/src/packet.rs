@@ -26,11 +26,35 @@ pub fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
     Ok(())
 }
 
+/// A packet that came.
+#[derive(Debug)]
+pub struct Packet {
+    /// What it says.
+    pub bytes: Vec<u8>,
+    /// Those that came with it.
+    pub descriptors: Vec<OwnedFd>,
+    /// There were more descriptors, for which this process has no room.
+    pub cut: bool,
+}
+
+/// The next packet, of at most `longest` bytes, with all its descriptors; `None` if none waits.
+///
+/// # Errors
+/// As [`receive_some`], or this process has no room for its descriptors.
+pub fn receive_packet(socket: BorrowedFd<'_>, longest: usize) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    match receive_some(socket, longest)? {
+        Some(Packet { cut: true, .. }) => {
+            Err(io::Error::other("an order with more descriptors than there is room for"))
+        }
+        packet => Ok(packet.map(|p| (p.bytes, p.descriptors))),
+    }
+}
+
 /// The next packet, of at most `longest` bytes; `None` if none waits.
 ///
 /// # Errors
-/// `UnexpectedEof` at the end; a packet that is longer or has more descriptors; or what the host says.
-pub fn receive_packet(socket: BorrowedFd<'_>, longest: usize) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+/// `UnexpectedEof` at the end; a packet that is longer; or what the host says.
+pub fn receive_some(socket: BorrowedFd<'_>, longest: usize) -> io::Result<Option<Packet>> {
     let mut bytes = vec![0; longest];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -43,7 +67,7 @@ pub fn receive_packet(socket: BorrowedFd<'_>, longest: usize) -> io::Result<Opti
     if got.bytes == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+    if got.flags.contains(ReturnFlags::TRUNC) {
         return Err(io::Error::other("an order longer than orders are"));
     }
     let mut descriptors = Vec::new();
@@ -53,5 +77,5 @@ pub fn receive_packet(socket: BorrowedFd<'_>, longest: usize) -> io::Result<Opti
         }
     }
     bytes.truncate(got.bytes);
-    Ok(Some((bytes, descriptors)))
+    Ok(Some(Packet { bytes, descriptors, cut: got.flags.contains(ReturnFlags::CTRUNC) }))
 }

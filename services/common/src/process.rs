@@ -17,7 +17,7 @@ use doppel_confine::limits::{SERVICE_UID, USER_NAMESPACE};
 use doppel_confine::service::{LIMITS, NAMESPACES, NPROC, OOM_SCORE_ADJ, Service};
 use doppel_sys::child::{self, ChildPlan};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Resource, Rlimit, Signal, WaitOptions};
+use rustix::process::{Resource, Rlimit, Signal, WaitOptions, WaitStatus};
 
 use crate::Born;
 
@@ -222,21 +222,22 @@ impl Process {
         Usage::parse(&stat)
     }
 
-    /// Waits until it has ended. One that is stopped is killed: nobody who calls would be answered. Of one that is not ours
-    /// only its watchdog sees that.
-    pub fn wait(&self) {
+    /// Waits until it has ended, and says how, as far as that is known. One that is stopped is killed: nobody who calls would be
+    /// answered. Of one that is not ours only its watchdog sees that.
+    pub fn wait(&self) -> Option<String> {
         if !self.is_ours {
             let mut fds = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
             // A signal ends the wait early.
             while rustix::event::poll(&mut fds, None) == Err(rustix::io::Errno::INTR) {}
-            return;
+            return None;
         }
         loop {
             match rustix::process::waitpid(Some(self.pid()), WaitOptions::UNTRACED) {
                 Ok(Some((_, status))) if status.stopped() => self.kill(),
                 Err(rustix::io::Errno::INTR) | Ok(None) => {}
                 // Nothing but a child of ours can be waited for, so this is its end.
-                Ok(Some(_)) | Err(_) => return,
+                Ok(Some((_, status))) => return Some(described(status)),
+                Err(_) => return None,
             }
         }
     }
@@ -254,6 +255,15 @@ impl Process {
     pub fn kill(&self) {
         // One that has ended by itself is as good.
         let _ = rustix::process::pidfd_send_signal(&self.child.pidfd, Signal::KILL);
+    }
+}
+
+/// How a process ended, in words.
+fn described(status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("it ended with exit code {code}"),
+        (_, Some(signal)) => format!("it was killed by signal {signal}"),
+        _ => "it ended".to_owned(),
     }
 }
 

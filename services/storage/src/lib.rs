@@ -8,7 +8,7 @@
 //! - `engine`: turns, and threads of which one leads; `host`: what all clients share.
 //! - `quota`: what the files of a volume may take; `throttle`: what a domain may read and write in a second.
 //! - `lessor`: what a domain may keep of its volumes.
-//! - `serve`: the process, and the manager's orders.
+//! - `serve`: the process, and the manager's orders; `said`: what it answers.
 //!
 //! Boundary: a domain's channel is hostile. Requests are decoded from copies, names are single components, work in a turn is
 //! bounded, and a broken channel costs its own domain its files and nobody else anything. Permissions are the guest kernel's
@@ -24,6 +24,7 @@ mod manager;
 mod nodes;
 mod pins;
 mod quota;
+mod said;
 mod serve;
 mod stays;
 #[cfg(test)]

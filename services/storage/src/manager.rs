@@ -1,8 +1,10 @@
 //! The supervisor's side: starts the process, attaches domains, and replaces what has died or hangs.
 //!
 //! All that a successor needs is kept: channels, doorbells, the memory of nodes, the volumes' roots, and files that a domain has in use
-//! which have no name any more.
+//! which have no name any more. One that cannot begin is tried again, less and less often; who has not been served yet is told why
+//! ([`failing`]).
 
+mod failing;
 mod switch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 use doppel_abi_service::storage::{Ledger, SIZE, Traffic, VOLUMES};
 use doppel_service::{Calls, Groups, Heartbeat, Process, Program, Watchdog};
 use doppel_sys::shared::SharedMap;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
@@ -26,8 +28,9 @@ use rustix::net::{
 use rustix::process::PidfdFlags;
 
 use crate::lessor::{Keeps, Lessor};
+use crate::manager::failing::Failing;
 use crate::nodes::{self, LOCKED, PINNED};
-use crate::pins::PinMessage;
+use crate::said::Said;
 use crate::serve::{ORDERS, Order, Terms};
 use crate::throttle::Limits;
 use crate::volume::Volume;
@@ -36,8 +39,6 @@ use crate::volume::Volume;
 pub const SERVICE: &str = "storage-service";
 /// Its option: it must not poll.
 const NO_POLLING: &str = "--no-polling";
-/// Processes that die faster than this one after the other are given a pause.
-const STEADY: Duration = Duration::from_millis(50);
 /// How long a process may take to make room for an order, and we to make room for what it says.
 const ROOM: Duration = Duration::from_secs(5);
 
@@ -54,8 +55,10 @@ struct Shared {
     heart: Arc<Heartbeat>,
     calls: Arc<Calls>,
     state: Mutex<State>,
-    /// A service has followed an order that is waited for.
-    followed: Condvar,
+    /// A process has begun, or it is known that none can, or there is no manager any more.
+    changed: Condvar,
+    /// An eventfd: whoever waits for domains to be served is to look again.
+    bell: OwnedFd,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +68,8 @@ struct State {
     starts: u64,
     members: BTreeMap<u64, Member>,
     last_key: u64,
+    /// Whether the process serves, and why not.
+    failing: Failing,
     /// The manager is gone: nobody is to be replaced.
     over: bool,
 }
@@ -81,6 +86,10 @@ struct Member {
     pinned: BTreeMap<u64, OwnedFd>,
     /// Disks of which the process has not said yet that it has switched them.
     switching: BTreeSet<u64>,
+    /// What its channel said before it was served; none: it goes on.
+    before: Option<u32>,
+    /// Why it is not served, and will not be.
+    failure: Option<String>,
 }
 
 /// A process, and what has to do with it until it ends.
@@ -148,25 +157,27 @@ impl Manager {
             heart: Arc::new(Heartbeat::new()?),
             calls: Arc::new(Calls::new()?),
             state: Mutex::default(),
-            followed: Condvar::new(),
+            changed: Condvar::new(),
+            bell: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         });
-        let mut running = Some(shared.replace()?);
+        let mut running: io::Result<Running> = Ok(shared.replace()?);
         let kept = shared.clone();
         let thread = doppel_sys::signal::spawn_blocked("storage", move || {
             loop {
-                let begun = Instant::now();
-                if let Some((process, control, watchdog)) = running.take() {
-                    kept.keep_until_end(&process, &control);
-                    process.wait();
-                    drop(watchdog);
-                }
-                if kept.lock().over {
+                let started = Instant::now();
+                let why = match running {
+                    Ok((process, control, watchdog)) => {
+                        kept.keep_until_end(&process, &control);
+                        let why = process.wait();
+                        drop(watchdog);
+                        why
+                    }
+                    Err(error) => Some(error.to_string()),
+                };
+                if !kept.pause(why, started.elapsed()) {
                     return;
                 }
-                if begun.elapsed() < STEADY {
-                    std::thread::sleep(STEADY);
-                }
-                running = kept.replace().inspect_err(cannot_start).ok();
+                running = kept.replace();
             }
         })?;
         Ok(Self { shared, thread: Some(thread) })
@@ -185,12 +196,28 @@ impl Manager {
     /// # Errors
     /// As above.
     pub fn attach_in(&self, volumes: Vec<Volume>, nodes: OwnedFd) -> io::Result<Attachment> {
-        let (memory, doorbell) = channel()?;
-        self.add(volumes, memory, doorbell, nodes)
+        self.attach_by(volumes, channel()?, nodes)
     }
 
-    /// Serves a domain that has its channel and doorbell already: one that was attached in a process that has died, with the
-    /// same volumes and that file (files without names are lost, ESTALE), or with a new file one that was made with [`channel`].
+    /// The same for a domain that has its end of a channel already, which was made with [`channel`].
+    ///
+    /// # Errors
+    /// It is no channel, or as above.
+    pub fn attach_by(
+        &self,
+        volumes: Vec<Volume>,
+        (memory, doorbell): (OwnedFd, OwnedFd),
+        nodes: OwnedFd,
+    ) -> io::Result<Attachment> {
+        self.shared.lock().failing.check()?;
+        doppel_service::check_memory(&memory, SIZE)?;
+        doppel_service::check_bell(&doorbell)?;
+        let before = doppel_service::epoch(memory.as_fd())?;
+        self.add(volumes, (memory, doorbell), nodes, Some(before))
+    }
+
+    /// Serves a domain that was attached in a process that has died, with the same volumes and that file; files without names are
+    /// lost (ESTALE). It waits as long as the service cannot begin.
     ///
     /// # Errors
     /// It is no channel, or as above.
@@ -202,15 +229,15 @@ impl Manager {
     ) -> io::Result<Attachment> {
         doppel_service::check_memory(&memory, SIZE)?;
         doppel_service::check_bell(&doorbell)?;
-        self.add(volumes, memory, doorbell, nodes)
+        self.add(volumes, (memory, doorbell), nodes, None)
     }
 
     fn add(
         &self,
         volumes: Vec<Volume>,
-        memory: OwnedFd,
-        doorbell: OwnedFd,
+        (memory, doorbell): (OwnedFd, OwnedFd),
         nodes: OwnedFd,
+        before: Option<u32>,
     ) -> io::Result<Attachment> {
         if volumes.len() as u64 > VOLUMES {
             let text = format!("{} volumes: a domain has at most {VOLUMES}", volumes.len());
@@ -231,6 +258,8 @@ impl Manager {
             limits: Limits::default(),
             pinned: BTreeMap::new(),
             switching: BTreeSet::new(),
+            before,
+            failure: None,
         };
         // One that has died is replaced, and its successor is told of all members.
         let _ = state.tell(key, &member);
@@ -243,6 +272,19 @@ impl Manager {
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.shared.lock().process.as_ref().map(|p| p.pid().as_raw_nonzero().get())
+    }
+
+    /// An eventfd that is rung when whoever waits for domains to be served is to look again ([`Attachment::has_begun`],
+    /// [`Attachment::failure`]).
+    #[must_use]
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.shared.bell.as_fd()
+    }
+
+    /// The bell was heard.
+    pub fn heard(&self) {
+        // Nothing to read is as good.
+        let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
     }
 
     /// How it is.
@@ -302,6 +344,7 @@ impl Drop for Manager {
         state.over = true;
         let process = state.process.take();
         drop(state);
+        self.shared.changed.notify_all();
         if let Some(process) = process {
             process.kill();
         }
@@ -336,6 +379,7 @@ impl Shared {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let flags = SocketFlags::CLOEXEC;
+        state.failing.starts();
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         // Either is as good as dead for the other if it takes none.
@@ -359,7 +403,7 @@ impl Shared {
         }
         // It begins with the files that there are by now.
         state.members.values_mut().for_each(|member| member.switching.clear());
-        self.followed.notify_all();
+        self.changed.notify_all();
         Ok((process, ours, watchdog))
     }
 
@@ -373,8 +417,7 @@ impl Shared {
             let ended = fds[1].revents().contains(PollFlags::IN);
             // What was said before the end is there when that is seen.
             while let Ok(Some((said, file))) = hear(control) {
-                self.lock().keep(said, file);
-                self.followed.notify_all();
+                self.heard(said, file);
             }
             if ended {
                 return;
@@ -388,15 +431,9 @@ impl Shared {
     }
 }
 
-fn cannot_start(error: &io::Error) {
-    if error.kind() != io::ErrorKind::Interrupted {
-        doppel_service::say(format_args!("cannot start a storage service: {error}"));
-    }
-}
-
 /// What a process has said, and the descriptor that came with it; none: nothing more.
-fn hear(control: &OwnedFd) -> io::Result<Option<(PinMessage, Option<OwnedFd>)>> {
-    let mut bytes = [0; PinMessage::BYTES];
+fn hear(control: &OwnedFd) -> io::Result<Option<(Said, Option<OwnedFd>)>> {
+    let mut bytes = [0; Said::LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -410,26 +447,25 @@ fn hear(control: &OwnedFd) -> io::Result<Option<(PinMessage, Option<OwnedFd>)>> 
         _ => None,
     });
     let file = files.next().and_then(|mut files| files.next());
-    let said = PinMessage::decode(&bytes[..got.bytes]);
+    let said = Said::decode(&bytes[..got.bytes]);
     Ok(Some((said.ok_or_else(|| io::Error::other("a storage service says nothing"))?, file)))
 }
 
 impl State {
-    /// Keeps a domain's file, or keeps it no more.
-    fn keep(&mut self, said: PinMessage, file: Option<OwnedFd>) {
-        let (PinMessage::Pin { key, node }
-        | PinMessage::Unpin { key, node }
-        | PinMessage::Switched { key, volume: node }) = said;
+    /// Keeps a domain's file.
+    fn pin(&mut self, key: u64, node: u64, file: OwnedFd) {
         // Of a domain that has left there is nothing to keep.
         let Some(member) = self.members.get_mut(&key) else { return };
-        match (said, file) {
-            // The service keeps to the bound, unless it has been taken over.
-            (PinMessage::Pin { .. }, Some(file)) if member.pinned.len() < PINNED + LOCKED => {
-                member.pinned.insert(node, file);
-            }
-            (PinMessage::Pin { .. }, _) => {}
-            (PinMessage::Unpin { .. }, _) => drop(member.pinned.remove(&node)),
-            (PinMessage::Switched { volume, .. }, _) => drop(member.switching.remove(&volume)),
+        // The service keeps to the bound, unless it has been taken over.
+        if member.pinned.len() < PINNED + LOCKED {
+            member.pinned.insert(node, file);
+        }
+    }
+
+    /// Keeps it no more.
+    fn unpin(&mut self, key: u64, node: u64) {
+        if let Some(member) = self.members.get_mut(&key) {
+            member.pinned.remove(&node);
         }
     }
 

@@ -6,18 +6,20 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use doppel_abi_service::storage::{Amount, SIZE};
-use doppel_service::{Channel, Heartbeat};
+use doppel_service::{Channel, Heartbeat, Packet};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{ClientId, Core, Engine, Orders};
 use crate::nodes::Nodes;
-use crate::pins::{self, PinMessage, Pins};
+use crate::pins::Pins;
 use crate::quota::Bound;
+use crate::said::{Said, tell};
 use crate::throttle::Limits;
 use crate::volume::{DiskFiles, Volume};
 
@@ -37,7 +39,8 @@ pub(crate) enum Order {
     /// A volume of a domain, which is served afterwards, is a disk. Descriptors: its layers, the topmost first, the live map of
     /// that, if it has one, and its lock.
     Disk { key: u64, volume: usize, live: bool },
-    /// A disk of a domain that is served is made of other files from here on; the service says so ([`PinMessage::Switched`]). Descriptors: as above.
+    /// A disk of a domain that is served is made of other files from here on; the service says so ([`Said::Switched`]).
+    /// Descriptors: as above.
     Switch { key: u64, volume: usize, live: bool },
     /// Serve a domain. Descriptors: channel, doorbell, the memory of its nodes, then each volume's root, and behind that the file that
     /// says what is used of its bound, if there is one.
@@ -46,6 +49,19 @@ pub(crate) enum Order {
     Limit { key: u64, limits: Limits },
     /// Serve it no more.
     Detach { key: u64 },
+}
+
+impl Order {
+    /// The domain that is to be served by this, or by what follows.
+    fn about(&self) -> Option<u64> {
+        match self {
+            Self::Pinned { key, .. }
+            | Self::Disk { key, .. }
+            | Self::Switch { key, .. }
+            | Self::Attach { key, .. } => Some(*key),
+            Self::Begin { .. } | Self::Limit { .. } | Self::Detach { .. } => None,
+        }
+    }
 }
 
 /// How a domain has a volume.
@@ -77,11 +93,19 @@ impl Terms {
     }
 }
 
-/// Confines this process, and serves until `control` ends. `polls`: it may poll when it has nothing to do.
+/// Confines this process, and serves until `control` ends; gives the process' exit code. `polls`: it may poll when it has nothing to do.
 ///
 /// # Errors
-/// What the host says.
-pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
+/// What the host says, if the manager could not be told.
+pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<ExitCode> {
+    let Err(error) = serve_until_end(control, polls) else { return Ok(ExitCode::SUCCESS) };
+    match tell(control, &Said::Ends { why: error.to_string() }, &[]) {
+        Ok(()) => Ok(ExitCode::FAILURE),
+        Err(_) => Err(error),
+    }
+}
+
+fn serve_until_end(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
     // Modes are the domain's own, as it gives them.
@@ -94,10 +118,19 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
         clients: HashMap::new(),
         pinned: HashMap::new(),
         disks: HashMap::new(),
+        refused: HashMap::new(),
     };
     engine.set_orders(control.as_fd(), Box::new(followed))?;
-    // What it opens it has opened.
-    doppel_service::confine_with(&doppel_confine::STORAGE, false, || engine.start().map(drop))?;
+    // What it opens it has opened. Nobody is served before its filter is there, which may be refused.
+    let mut started = None;
+    doppel_service::confine_with(&doppel_confine::STORAGE, false, || {
+        started = Some(engine.start_held()?);
+        Ok(())
+    })?;
+    tell(control.as_fd(), &Said::Begun, &[])?;
+    if let Some((_, go)) = started {
+        go.wait();
+    }
     // One that waits for the host may do so for long, and is not waited for.
     engine.ended()
 }
@@ -108,13 +141,15 @@ struct Followed {
     clients: HashMap<u64, ClientId>,
     pinned: HashMap<u64, Vec<(u64, OwnedFd)>>,
     disks: HashMap<u64, Vec<(usize, DiskFiles)>>,
+    /// Domains that cannot be served, and why, until all about them has come.
+    refused: HashMap<u64, String>,
 }
 
 impl Orders for Followed {
     fn follow(&mut self, engine: &Engine, core: &mut Core) -> io::Result<bool> {
         loop {
             match receive(self.control.as_fd()) {
-                Ok(Some((order, descriptors))) => self.follow_one(engine, core, order, descriptors)?,
+                Ok(Some((order, packet))) => self.follow_or_refuse(engine, core, order, packet)?,
                 Ok(None) => return Ok(false),
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(true),
                 Err(e) => return Err(e),
@@ -124,7 +159,40 @@ impl Orders for Followed {
 }
 
 impl Followed {
-    /// Does what it is told; an error ends the process.
+    /// Does what it is told. What is wrong with one domain is that one's misfortune; any other error ends the process.
+    fn follow_or_refuse(
+        &mut self,
+        engine: &Engine,
+        core: &mut Core,
+        order: Order,
+        packet: Packet,
+    ) -> io::Result<()> {
+        let (about, is_last) = (order.about(), matches!(order, Order::Attach { .. } | Order::Switch { .. }));
+        let Some(key) = about else {
+            return self.follow_one(engine, core, order, packet.descriptors);
+        };
+        let why = if packet.cut {
+            Some("its process has no room for more descriptors (RLIMIT_NOFILE)".to_owned())
+        } else if self.refused.contains_key(&key) {
+            None
+        } else {
+            self.follow_one(engine, core, order, packet.descriptors).err().map(|e| e.to_string())
+        };
+        if let Some(why) = why {
+            self.refused.entry(key).or_insert(why);
+        }
+        if is_last && let Some(why) = self.refused.remove(&key) {
+            self.pinned.remove(&key);
+            self.disks.remove(&key);
+            if let Some(id) = self.clients.remove(&key) {
+                core.detach(id);
+            }
+            tell(self.control.as_fd(), &Said::Refused { key, why }, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Does what it is told.
     fn follow_one(
         &mut self,
         engine: &Engine,
@@ -154,8 +222,7 @@ impl Followed {
                 if let Some(id) = self.clients.get(&key) {
                     core.switch_disk(*id, volume, files)?;
                 }
-                let said = PinMessage::Switched { key, volume: volume as u64 };
-                pins::send(&self.control, said, &[])?;
+                tell(self.control.as_fd(), &Said::Switched { key, volume: volume as u64 }, &[])?;
             }
             Order::Attach { key, volumes, limits } => {
                 let (memory, doorbell, nodes) = (next()?, next()?, next()?);
@@ -195,9 +262,7 @@ fn disk_files(descriptors: impl Iterator<Item = OwnedFd>, live: bool) -> io::Res
 }
 
 /// The next packet; `None` if none waits.
-fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
-    let Some((bytes, descriptors)) = doppel_service::receive_packet(control, PACKET)? else {
-        return Ok(None);
-    };
-    Ok(Some((serde_json::from_slice(&bytes)?, descriptors)))
+fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(Order, Packet)>> {
+    let Some(packet) = doppel_service::receive_some(control, PACKET)? else { return Ok(None) };
+    Ok(Some((serde_json::from_slice(&packet.bytes)?, packet)))
 }

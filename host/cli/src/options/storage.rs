@@ -188,6 +188,12 @@ impl Storage {
         config.spec.files.disks.clone_from(&self.block_devices);
     }
 
+    /// Waits until the service serves the domain, which would wait for it for ever.
+    pub fn wait_served(&self) -> Result<(), Box<dyn Error>> {
+        let served = self.attached.as_ref().map_or(Ok(()), |attached| attached.attachment.wait_served());
+        Ok(served.map_err(|e| format!("it cannot have its volumes or disks: {e}"))?)
+    }
+
     /// Where on this host they are.
     pub fn sources(&self) -> Vec<PathBuf> {
         self.sources.clone()
@@ -289,6 +295,5 @@ fn of_layer(dir: &Path, resources: &Resources) -> Result<Vec<Volume>, Box<dyn Er
 /// The service domain's process.
 pub fn service(polls: bool) -> Result<ExitCode, Box<dyn Error>> {
     // It ends with this command.
-    doppel_storage::serve(std::io::stdin().as_fd(), polls)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(doppel_storage::serve(std::io::stdin().as_fd(), polls)?)
 }

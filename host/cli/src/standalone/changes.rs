@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use doppel_api::{Code, Kind};
 use doppel_image::{Changes, Difference, Limits, Oci, Source, Store};
-use doppel_layers::{Layer, LayerStore, Lock};
+use doppel_layers::{Layer, LayerStore, Lock, Stack};
 
 use crate::supervised::{Outcome, images, running};
 use crate::terminal::out::{self, say};
@@ -46,7 +46,7 @@ struct Kept {
     image: File,
     path: PathBuf,
     /// That of a para domain.
-    file: Option<File>,
+    stack: Option<Stack>,
     _held: Lock,
 }
 
@@ -57,23 +57,22 @@ impl Kept {
             return Err(images::not_over_there("this"));
         }
         let layers = LayerStore::of(store.root());
-        let layer = layers.get(&of_domain(name)?)?;
-        layer.check_whole()?;
+        let layer = layers.get(&of_domain(name, &layers)?)?;
         let held = layers.hold(&layer).map_err(|e| format!("{e}; stop it first"))?;
         let path = store.root().join("images").join(format!("sha256-{}.erofs", layer.base.digest));
         let image = File::open(&path)
             .map_err(|e| format!("image {}, on which layer {} lies: {e}", layer.base.image, layer.name))?;
-        let file = match layer.base.kind {
-            Kind::Para => Some(File::open(doppel_layers::file(&layer.dir))?),
+        let stack = match layer.base.kind {
+            Kind::Para => Some(layer.open()?),
             Kind::Paene => None,
         };
-        Ok(Self { layer, image, path, file, _held: held })
+        Ok(Self { layer, image, path, stack, _held: held })
     }
 
     /// What is changed: nothing, if a paene domain has never run on it.
     fn changes<'a>(&'a self, upper: &'a Path) -> Changes<'a> {
-        match &self.file {
-            Some(file) => Changes::Layer(file),
+        match &self.stack {
+            Some(stack) => Changes::Layer(stack),
             None => Changes::Upper(upper),
         }
     }
@@ -85,7 +84,7 @@ impl Kept {
 }
 
 /// Name of the layer that a domain has; of what is no domain it is the name itself.
-fn of_domain(name: &str) -> Result<String, Box<dyn Error>> {
+fn of_domain(name: &str, layers: &LayerStore) -> Result<String, Box<dyn Error>> {
     let Some(client) = running()? else { return Ok(name.to_owned()) };
     let domain = match client.inspect(name) {
         Ok(domain) => domain,
@@ -93,6 +92,17 @@ fn of_domain(name: &str) -> Result<String, Box<dyn Error>> {
         Err(e) => return Err(e.into()),
     };
     let files = domain.config.files;
+    if let Some(frozen) = &domain.cloned_from {
+        return match layers.get(&domain.id) {
+            Err(doppel_layers::Error::NotFound(_)) => Err(format!(
+                "clone {} keeps nothing of what it changes: all files of frozen image {frozen} are in its memory (a frozen image leaves \
+                 them in a layer if its domain keeps its files, and these are 16 MiB or more)",
+                domain.name
+            )
+            .into()),
+            _ => Ok(domain.id),
+        };
+    }
     if !files.is_kept() {
         let text = format!(
             "domain {} keeps nothing of what it changes (`--rm`, `--no-persist`, or limits on its disk)",

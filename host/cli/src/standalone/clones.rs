@@ -97,7 +97,7 @@ impl Clones {
             let key = self.fleet.start(Start::Resume(resume, Box::new(config)), Output::Kept);
             self.begin(key, index);
         }
-        Ok(())
+        self.storages.iter().try_for_each(Storage::wait_served)
     }
 
     fn begin(&mut self, key: Key, index: u32) {

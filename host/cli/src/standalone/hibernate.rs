@@ -83,6 +83,7 @@ pub fn wake(args: &WakeArgs) -> Outcomes {
     let mut config = DomainConfig { spec, store: Some(place), ..DomainConfig::default() };
     storage.give(&mut config);
     let mut domain = Domain::resume(resume, &config, &mut |text| tell!("doppel: warning: {text}"))?;
+    storage.wait_served()?;
     if !args.no_prefetch {
         domain.settle_wake(|text| tell!("doppel: {text}"))?;
     }

@@ -130,6 +130,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         ..DomainConfig::default()
     };
     let mut domain = Domain::start(&config, &mut |text| tell!("doppel: warning: {text}"))?;
+    storage.wait_served()?;
     let name = domain.name();
     Ok(exit_code(&name, &domain.wait()?))
 }

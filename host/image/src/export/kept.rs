@@ -3,7 +3,6 @@
 //! The file is a domain's: its numbers lead where it likes, so whoever walks enters no directory twice.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use doppel_erofs::{Inode, Kind};
@@ -18,13 +17,13 @@ const SECOND: i64 = 1_000_000_000;
 
 pub(crate) struct Kept<'a> {
     pub image: Image<'a>,
-    file: &'a File,
+    file: &'a dyn FileExt,
     tree: Tree,
     /// Numbers from this one on are no files of the image.
     first: u64,
 }
 
-pub(super) struct Reader<'a>(pub &'a File);
+pub(super) struct Reader<'a>(pub &'a dyn FileExt);
 
 impl doppel_layer::Source for Reader<'_> {
     fn read(&mut self, at: u64, bytes: &mut [u8]) -> std::result::Result<usize, doppel_layer::Error> {
@@ -42,7 +41,7 @@ impl doppel_layer::Source for Reader<'_> {
 }
 
 impl<'a> Kept<'a> {
-    pub fn open(image: Image<'a>, bytes: u64, file: &'a File) -> Result<Self> {
+    pub fn open(image: Image<'a>, bytes: u64, file: &'a dyn FileExt) -> Result<Self> {
         let loaded = doppel_layer::load(&mut Reader(file)).map_err(|e| impossible(&e.to_string()))?;
         Ok(Self { image, file, tree: loaded.tree, first: bytes / SLOT + 1 })
     }

@@ -19,9 +19,11 @@ const SETTLE_AFTER: Duration = Duration::from_millis(300);
 fn layer_problem(error: &Error) -> Problem {
     let code = match error {
         Error::InUse { .. } => Code::InUse,
-        Error::OfClone(_) | Error::Wrong(_) | Error::OtherImage { .. } | Error::OtherKind { .. } => {
-            Code::InvalidRequest
-        }
+        Error::OfClone(_)
+        | Error::Unsaid(_)
+        | Error::Wrong(_)
+        | Error::OtherImage { .. }
+        | Error::OtherKind { .. } => Code::InvalidRequest,
         error if is_full(error) => Code::StorageFull,
         Error::Io { .. } | Error::Damaged { .. } | Error::NotFound(_) => Code::Internal,
     };

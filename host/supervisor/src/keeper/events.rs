@@ -2,8 +2,8 @@
 
 use doppel_domain::{Ended, Error, Event, Key};
 
-use super::protocol::{Exit, Message, Notification, Reply, Usage};
-use super::serve::{TOOL_ERROR, exit_of, failed, gone, stages};
+use super::protocol::{Exit, Fault, Message, Notification, Reply, Usage};
+use super::serve::{TOOL_ERROR, exit_of, failed, gone, refused, stages};
 use super::{Domain, Keeper};
 use crate::time;
 
@@ -63,9 +63,12 @@ impl Keeper {
         match event {
             Event::Started { warnings, .. } => {
                 let times = self.fleet.get(key).map(|d| stages(d.start_times())).unwrap_or_default();
-                self.started(key, &id, warnings, times);
+                self.runs(key, &id, warnings, times);
             }
-            Event::Failed { error, .. } => self.start_failed(key, id, &error),
+            Event::Failed { error, .. } => {
+                let (refusal, reason) = (failed(&error), error.to_string());
+                self.start_failed(key, id, refusal, &reason);
+            }
             Event::InputRoom(_) => self.feed(&id),
             // Whoever asked for it has gone, and sees what came of it in the store.
             Event::Frozen { .. } => {}
@@ -110,7 +113,7 @@ impl Keeper {
     }
 
     /// A domain could not be started.
-    fn start_failed(&mut self, key: Key, id: String, error: &Error) {
+    fn start_failed(&mut self, key: Key, id: String, refusal: Reply, reason: &str) {
         let Some(domain) = self.domains.get_mut(&id) else { return };
         let (call, run) = (domain.starting.take(), domain.run);
         if domain.woke
@@ -121,11 +124,39 @@ impl Keeper {
         if call.is_some() {
             self.domains.remove(&id);
             self.keys.remove(&key);
-            self.reply(call, failed(error));
+            self.fleet.bury(key);
+            self.reply(call, refusal);
         } else {
             // Whoever asked has gone; its successor is told as of an end.
-            let reason = Some(format!("could not be started: {error}"));
+            let reason = Some(format!("could not be started: {reason}"));
             self.ended(Exit { id, run, code: TOOL_ERROR, reason, at: time::now(), ..Exit::default() });
+        }
+    }
+
+    /// Tells of domains whose storage service has begun by now, and ends those that it will not serve, which would wait for ever.
+    pub(super) fn look_who_is_served(&mut self) {
+        self.storage.heard();
+        let (mut run, mut fail) = (Vec::new(), Vec::new());
+        for (id, domain) in &mut self.domains {
+            let Some(storage) = domain.storage.as_ref().filter(|_| domain.failed.is_none()) else { continue };
+            if let Some(why) = storage.failure() {
+                fail.push((id.clone(), why));
+            } else if storage.has_begun()
+                && let Some((warnings, stages)) = domain.unserved.take()
+            {
+                run.push((domain.key, id.clone(), warnings, stages));
+            }
+        }
+        for (key, id, warnings, stages) in run {
+            self.started(key, &id, warnings, stages);
+        }
+        for (id, why) in fail {
+            tracing::error!("domain {id} is ended: {why}");
+            let Some(domain) = self.domains.get_mut(&id) else { continue };
+            domain.failed = Some(why);
+            if let Err(error) = self.fleet.kill(domain.key) {
+                tracing::error!("domain {id}: {error}");
+            }
         }
     }
 
@@ -135,10 +166,16 @@ impl Keeper {
         let mut usage = ended.usage.map(Usage::from).unwrap_or_default();
         domain.count(&mut usage, ended.calls);
         let asleep = ended.asleep;
+        if let Some(why) = domain.failed.clone().filter(|_| domain.started_at.is_none()) {
+            return self.start_failed(ended.key, id, refused(Fault::Host, why.clone()), &why);
+        }
         // A freeze that ended it is answered when its report is there.
         let freezing = if asleep { None } else { self.freezes.remove(&ended.key) };
         let calls: Vec<u64> = freezing.into_iter().chain(domain.take_calls()).collect();
-        let (code, reason, out_of_memory) = exit_of(&ended.outcome, domain.killed);
+        let (code, mut reason, out_of_memory) = exit_of(&ended.outcome, domain.killed);
+        if code == TOOL_ERROR {
+            reason = domain.failed.take().or(reason);
+        }
         let run = domain.run;
         for n in calls {
             self.say(&Message::Reply { n, reply: gone(&id) });

@@ -62,6 +62,10 @@ struct Domain {
     tap: Tap,
     /// Number of the call that started it, until it is answered.
     starting: Option<u64>,
+    /// It runs, and its storage service has not begun yet: warnings and stages of its start, of which is told then.
+    unserved: Option<(Vec<String>, serve::Stages)>,
+    /// It is being ended because its storage service will not serve it.
+    failed: Option<String>,
     /// This run of it began with a wake.
     woke: bool,
     /// Call that waits for it to stand still, or to go on.
@@ -112,6 +116,8 @@ impl Domain {
             journal,
             tap,
             starting: None,
+            unserved: None,
+            failed: None,
             woke: false,
             pausing: None,
             limiting: None,
@@ -208,6 +214,8 @@ struct Ready {
     logged: bool,
     /// There is news for hibernated domains.
     rung: bool,
+    /// There is news for domains that wait to be served by the storage service.
+    served: bool,
 }
 
 /// Keeps domains until there are none and no supervisor. Says "ready" on standard output when it can be reached.
@@ -286,9 +294,12 @@ impl Keeper {
                 _ => None,
             };
             let wait = wait.into_iter().chain(self.spares.due()).min();
-            let Ready { readable, connected, logged, rung } = self.wait(listener, wait)?;
+            let Ready { readable, connected, logged, rung, served } = self.wait(listener, wait)?;
             if rung {
                 self.rung();
+            }
+            if served {
+                self.look_who_is_served();
             }
             if connected {
                 self.accept(listener);
@@ -338,8 +349,10 @@ impl Keeper {
             let out = if peer.has_more() { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::from_borrowed_fd(peer.as_fd(), PollFlags::IN | out));
         }
-        let bell = fds.len();
-        fds.extend(self.sleepers.bell().map(|b| PollFd::from_borrowed_fd(b, PollFlags::IN)));
+        let [bell, storage] = [self.sleepers.bell(), self.storage.bell()].map(|bell| {
+            fds.push(PollFd::from_borrowed_fd(bell?, PollFlags::IN));
+            Some(fds.len() - 1)
+        });
         let wait = wait.and_then(|w| Timespec::try_from(w).ok());
         match rustix::event::poll(&mut fds, wait.as_ref()) {
             Ok(_) => {}
@@ -358,7 +371,8 @@ impl Keeper {
             readable: is(peer, PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
             connected: is(Some(1), PollFlags::IN),
             logged: is(log, PollFlags::IN),
-            rung: is(Some(bell), PollFlags::IN),
+            rung: is(bell, PollFlags::IN),
+            served: is(storage, PollFlags::IN),
         })
     }
 

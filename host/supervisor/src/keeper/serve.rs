@@ -386,8 +386,10 @@ pub(super) fn exit_of(outcome: &Outcome, killed: bool) -> (u8, Option<String>, b
     }
 }
 
-/// Stages of a start as they are told.
-pub(super) fn stages(times: doppel_domain::StartTimes) -> Vec<(String, u64)> {
+/// Stages of a start as they are told, with microseconds.
+pub(super) type Stages = Vec<(String, u64)>;
+
+pub(super) fn stages(times: doppel_domain::StartTimes) -> Stages {
     let doppel_domain::StartTimes { queue, memory, group, process } = times;
     let named = [("queue", queue), ("memory", memory), ("group", group), ("process", process)];
     named.map(|(name, took)| (name.to_owned(), u64::try_from(took.as_micros()).unwrap_or(u64::MAX))).into()

@@ -13,7 +13,7 @@ use super::config::domain_dir;
 use super::log::Journal;
 use super::protocol::{Boot, Fault, Log, Message, Notification, Reply, Resume, Spec};
 use super::records;
-use super::serve::{failed, refused};
+use super::serve::{self, failed, refused};
 use super::spares::Taken;
 use super::{Domain, Keeper, Sink, Tap, network, storage};
 use crate::time;
@@ -102,7 +102,7 @@ impl Keeper {
         self.domains.insert(id.clone(), domain);
         if ready {
             let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-            self.started(key, &id, Vec::new(), vec![("spare".to_owned(), took)]);
+            self.runs(key, &id, Vec::new(), vec![("spare".to_owned(), took)]);
         }
         Ok(())
     }
@@ -175,13 +175,30 @@ impl Keeper {
         Ok((self.fleet.start(start, output), false))
     }
 
-    /// A domain runs.
+    /// A domain runs. Whoever waits for that is told when its storage service has begun, too.
+    pub(super) fn runs(
+        &mut self,
+        key: doppel_domain::Key,
+        id: &str,
+        warnings: Vec<String>,
+        stages: serve::Stages,
+    ) {
+        let Some(domain) = self.domains.get_mut(id) else { return };
+        if domain.storage.as_ref().is_none_or(storage::Storage::has_begun) && domain.failed.is_none() {
+            return self.started(key, id, warnings, stages);
+        }
+        domain.unserved = Some((warnings, stages));
+        // What there is to hear may have been heard before.
+        self.look_who_is_served();
+    }
+
+    /// A domain runs, and has what it wants.
     pub(super) fn started(
         &mut self,
         key: doppel_domain::Key,
         id: &str,
         warnings: Vec<String>,
-        stages: Vec<(String, u64)>,
+        stages: serve::Stages,
     ) {
         let Some(domain) = self.domains.get_mut(id) else { return };
         let at = time::now();

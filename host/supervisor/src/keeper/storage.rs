@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -73,6 +73,16 @@ impl Storage {
             // It was there when it was asked for.
             Err(error) => tracing::warn!("limits of block I/O are not kept: {error}"),
         }
+    }
+
+    /// Whether its service has begun; a domain without one waits for none.
+    pub fn has_begun(&self) -> bool {
+        self.service.as_ref().is_none_or(|served| served.attachment.has_begun())
+    }
+
+    /// Why its service will not serve it, if that is so.
+    pub fn failure(&self) -> Option<String> {
+        self.service.as_ref()?.attachment.failure()
     }
 
     /// The domain is about to be killed: what it keeps is written first, if it takes no time.
@@ -176,6 +186,16 @@ impl Service {
         })
     }
 
+    /// Rung when domains are served, or will not be; none before the first domain that wants it.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.manager.as_ref().map(Manager::bell)
+    }
+
+    /// The bell was heard.
+    pub fn heard(&self) {
+        self.manager.iter().for_each(Manager::heard);
+    }
+
     /// Gives a domain that begins these volumes; by this channel, if it was made with one. If it goes on from a frozen image, `known` is
     /// what was known of its files then, and what its disks were if it goes on itself.
     pub fn attach(
@@ -196,7 +216,10 @@ impl Service {
             self.make_dir()?;
             doppel_storage::copy_nodes(known, &nodes, &mut |_, _, _| Ok(Remap::Same))?;
         }
-        self.add(nodes, volumes, channel, Some(frozen))
+        self.add(nodes, volumes, Some(frozen), |manager, opened, file| match channel {
+            Some(channel) => manager.attach_by(opened, channel, file),
+            None => manager.attach_in(opened, file),
+        })
     }
 
     fn make_dir(&self) -> io::Result<()> {
@@ -211,7 +234,8 @@ impl Service {
         volumes: Vec<KeptVolume>,
         channel: Channel,
     ) -> io::Result<Storage> {
-        self.add(self.nodes(id, run), volumes, Some(channel), None)
+        let nodes = self.nodes(id, run);
+        self.add(nodes, volumes, None, |manager, opened, file| manager.resume(opened, channel, file))
     }
 
     /// Holds the volumes of a domain that has them itself.
@@ -237,8 +261,8 @@ impl Service {
         &mut self,
         nodes: PathBuf,
         volumes: Vec<KeptVolume>,
-        channel: Option<Channel>,
         frozen: Option<&FrozenDisks>,
+        attach: impl FnOnce(&Manager, Vec<Volume>, OwnedFd) -> io::Result<Attachment>,
     ) -> io::Result<Storage> {
         let mut disks = Vec::new();
         let opened =
@@ -253,11 +277,7 @@ impl Service {
             Some(manager) => manager,
             none => none.insert(Manager::of_this_program(ServiceGroups::of_host())?),
         };
-        let attachment = match channel {
-            Some(channel) => manager.resume(opened, channel, file)?,
-            None => manager.attach_in(opened, file)?,
-        };
-        let served = Served { attachment: Arc::new(attachment), nodes };
+        let served = Served { attachment: Arc::new(attach(manager, opened, file)?), nodes };
         let first = volumes.iter().position(|volume| volume.disk).unwrap_or(0);
         let disks = InUse::new(&served.attachment, first, disks).map(Arc::new);
         let leases = self.leases(&volumes, Some(&served.attachment))?;

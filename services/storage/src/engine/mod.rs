@@ -7,7 +7,7 @@ mod turns;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -176,13 +176,22 @@ impl Engine {
     /// # Errors
     /// What the host says.
     pub fn start(self: &Arc<Self>) -> io::Result<Vec<JoinHandle<()>>> {
-        let begun = Arc::new(std::sync::Barrier::new(self.threads as usize + 1));
+        let (threads, go) = self.start_held()?;
+        go.wait();
+        Ok(threads)
+    }
+
+    /// The same, but they do nothing before somebody waits at the barrier.
+    pub(crate) fn start_held(self: &Arc<Self>) -> io::Result<(Vec<JoinHandle<()>>, Arc<Barrier>)> {
+        let barrier = || Arc::new(Barrier::new(self.threads as usize + 1));
+        let (begun, go) = (barrier(), barrier());
         let mut threads = Vec::new();
         for n in 0..self.threads {
-            let (engine, begun) = (self.clone(), begun.clone());
+            let (engine, begun, go) = (self.clone(), begun.clone(), go.clone());
             let work = move || {
                 let _ends = EndsProcess;
                 begun.wait();
+                go.wait();
                 engine.serve();
             };
             threads.push(
@@ -190,7 +199,7 @@ impl Engine {
             );
         }
         begun.wait();
-        Ok(threads)
+        Ok((threads, go))
     }
 
     /// Has its threads end.

@@ -28,8 +28,11 @@ impl Attachment {
         for patient in [true, false] {
             let until = Instant::now() + ROOM;
             loop {
-                let waits =
-                    state.members.get(&self.key).is_some_and(|m| m.switching.contains(&(volume as u64)));
+                let member = state.members.get(&self.key);
+                if let Some(why) = member.and_then(|member| member.failure.clone()) {
+                    return Err(io::Error::other(why));
+                }
+                let waits = member.is_some_and(|m| m.switching.contains(&(volume as u64)));
                 let left = until.saturating_duration_since(Instant::now());
                 if !waits {
                     return Ok(());
@@ -37,7 +40,7 @@ impl Attachment {
                 if left.is_zero() {
                     break;
                 }
-                let waited = self.shared.followed.wait_timeout(state, left);
+                let waited = self.shared.changed.wait_timeout(state, left);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             // One that does not answer ends, and its successor begins with these files.

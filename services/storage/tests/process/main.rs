@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use doppel_service::Program;
 use doppel_storage::{Attachment, Manager, SERVICE, Volume};
 
+mod failing;
 #[path = "../../src/tests/guest.rs"]
 #[allow(dead_code)]
 mod guest;
@@ -79,14 +80,19 @@ const TESTS: &[(&str, fn())] = &[
     ("held::one_that_waits_for_the_host_holds_up_nobody_else", held::one_waits),
     ("held::many_that_wait_hold_up_nobody_else", held::many_wait),
     ("held::one_that_hangs_is_replaced", held::hangs),
+    ("failing::who_wants_one_that_cannot_begin_is_told", failing::cannot_begin),
+    ("failing::one_that_has_no_room_for_a_domain_serves_the_others", failing::refuses_one),
     ("held::who_breaks_the_protocol_is_served_no_more", held::breaks),
 ];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|a| a == SERVICE) {
+        if arguments.get(1).is_some_and(|refuse| Path::new(refuse).exists()) {
+            return ExitCode::from(3);
+        }
         return match doppel_storage::serve(std::io::stdin().as_fd(), true) {
-            Ok(()) => ExitCode::SUCCESS,
+            Ok(code) => code,
             Err(e) => {
                 eprintln!("{e}");
                 ExitCode::FAILURE
