@@ -14,6 +14,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use doppel_abi_service::storage::SHARED;
 use rustix::fs::FlockOperation;
@@ -24,6 +25,10 @@ use crate::export::{read_file, write_file};
 use crate::{FrozenImage, WorkingSet};
 
 const SUFFIX: &str = "frozen";
+/// How long what is left of a clone that has ended may have its image open, on a busy host.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Beside the files of layers: how these are one (host/layers).
 const STACK: &str = "stack";
 
@@ -177,22 +182,38 @@ impl FrozenStore {
         Ok(all)
     }
 
-    /// Removes an image that nobody uses.
+    /// Removes an image that nobody uses. What is left of a clone that has just ended may have it open for a moment: that is waited for.
     ///
     /// # Errors
     /// If there is none, or a clone of it lives.
     pub fn remove(&self, name: &str) -> Result<()> {
+        self.remove_within(name, PATIENCE)
+    }
+
+    /// The same without waiting.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn remove_at_once(&self, name: &str) -> Result<()> {
+        self.remove_within(name, Duration::ZERO)
+    }
+
+    fn remove_within(&self, name: &str, patience: Duration) -> Result<()> {
         let path = self.path(name)?;
         let doing = || format!("remove {}", path.display());
         let file = File::open(&path).map_err(Error::host(doing()))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(Error::Request(format!(
-                    "frozen image {name} is in use by a clone; stop its clones first"
-                )));
+        let begun = Instant::now();
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < patience => std::thread::sleep(PAUSE),
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(Error::Request(format!(
+                        "frozen image {name} is in use by a clone; stop its clones first"
+                    )));
+                }
+                Err(e) => return Err(Error::os(doing())(e)),
             }
-            Err(e) => return Err(Error::os(doing())(e)),
         }
         fs::remove_file(&path).map_err(Error::host(doing()))?;
         forget_layers(&path)?;

@@ -98,12 +98,13 @@ impl Supervisor {
         let (core, entry) = self.find(domain)?;
         whole(core.remove(entry, how)).await
     }
-    pub async fn wait(&self, domain: &str, how: api::WaitOptions) -> Answer<api::Waited> {
+    pub async fn wait(&self, domain: &str) -> Answer<api::Waited> {
+        let (core, entry) = self.find(domain)?;
+        core.wait(entry).await
+    }
+    pub async fn wait_until(&self, domain: &str, how: api::WaitOptions) -> Answer<api::Waited> {
         match how.condition {
-            api::WaitCondition::Ended => {
-                let (core, entry) = self.find(domain)?;
-                core.wait(entry).await
-            }
+            api::WaitCondition::Ended => self.wait(domain).await,
             api::WaitCondition::Removed => self.core.wait_until_removed(domain).await,
         }
     }

@@ -150,7 +150,11 @@ fn prune_here(which: &FrozenPruneOptions) -> Result<FrozenPruneReport, Box<dyn E
         };
         let place = which.in_memory.is_none_or(|m| m == (entry.medium == Medium::Memory));
         // What sleeps in one is a domain, not an image. One that somebody uses cannot be removed.
-        if !entry.name.ends_with(".asleep") && old_enough && place && store.remove(&entry.name).is_ok() {
+        if !entry.name.ends_with(".asleep")
+            && old_enough
+            && place
+            && store.remove_at_once(&entry.name).is_ok()
+        {
             report.freed_bytes += entry.used;
             report.removed.push(entry.name);
         }

@@ -79,7 +79,7 @@ impl Core {
         for entry in found {
             let (core, name) = (self.clone(), entry.name.clone());
             // One that somebody uses, as a command without the supervisor does, stays.
-            if blocking(move || Ok(core.frozen.remove(&name).is_ok())).await? {
+            if blocking(move || Ok(core.frozen.remove_at_once(&name).is_ok())).await? {
                 self.origins.remove(&self.state, &entry.name);
                 report.freed_bytes += entry.used;
                 report.removed.push(entry.name);

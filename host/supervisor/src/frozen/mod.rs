@@ -231,26 +231,16 @@ impl Core {
     }
 
     pub async fn frozen_remove(self: Arc<Self>, name: String) -> Result<(), Problem> {
-        let mut tries = 40;
-        loop {
-            let (core, which) = (self.clone(), name.clone());
-            let removed = blocking(move || {
-                core.frozen_entry(&which)?;
-                core.check_frozen_unused(&which)?;
-                Ok(core.frozen.remove(&which).map_err(problem(Code::InUse)))
-            })
-            .await?;
-            tries -= 1;
-            if removed.is_ok() {
-                self.origins.remove(&self.state, &name);
-                self.clone().collect_disks().await;
-            }
-            match removed {
-                // What is left of a clone that has ended may have it open for a moment yet.
-                Err(_) if tries > 0 => tokio::time::sleep(Duration::from_millis(25)).await,
-                done => return done,
-            }
-        }
+        let (core, which) = (self.clone(), name.clone());
+        blocking(move || {
+            core.frozen_entry(&which)?;
+            core.check_frozen_unused(&which)?;
+            core.frozen.remove(&which).map_err(problem(Code::InUse))
+        })
+        .await?;
+        self.origins.remove(&self.state, &name);
+        self.collect_disks().await;
+        Ok(())
     }
 
     /// Refuses an image that a domain was cloned from, or sleeps in.

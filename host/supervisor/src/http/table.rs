@@ -214,7 +214,7 @@ fn domains() -> Vec<Route<Site>> {
             "/v1/domains/{domain}/wait",
             "Wait for the end",
             |c: Call, q: Options<api::WaitOptions>, ()| async move {
-                c.state.supervisor.wait(&c.name, q.0).await.map(Json)
+                c.state.supervisor.wait_until(&c.name, q.0).await.map(Json)
             },
         ),
         Route::new(
