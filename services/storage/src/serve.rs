@@ -95,7 +95,10 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
     };
     engine.set_orders(control.as_fd(), Box::new(followed))?;
     // What it opens it has opened.
-    doppel_service::confine_with(&doppel_confine::STORAGE, false, || engine.start().map(drop))?;
+    doppel_service::confine_with(&doppel_confine::STORAGE, false, || {
+        engine.host().descriptors.enter()?;
+        engine.start().map(drop)
+    })?;
     // One that waits for the host may do so for long, and is not waited for.
     engine.ended()
 }

@@ -12,6 +12,7 @@
 //! data of a request that changes something stay as they were asked: no answer is written over them.
 
 mod batch;
+mod events;
 mod leases;
 mod used;
 
@@ -22,6 +23,7 @@ use doppel_ring::{Entry, Ticket};
 use crate::layout;
 
 pub use batch::{STEPS, Split, Step};
+pub use events::{FILE_EVENTS, FileEvent, FileEvents, Name, file_event};
 pub use leases::{Keeps, LEASES, Lease, Leases};
 pub use used::{Amount, Charges, Used};
 
@@ -284,10 +286,17 @@ pub enum Operation {
     /// Does `a` changes of names, one after the other, which are the first `b` bytes of the buffer ([`Step`]); of one volume, that of
     /// `node`. One that fails keeps none of the others from being done. Answer: the first error, or 0. No attributes.
     Batch = 25,
+    /// Tells of changes to `node` that others make, and in it if it is a directory: the [`file_event`]s in `a`, by [`FileEvents`], until
+    /// [`Operation::Unwatch`]. Each one has a number `b`, larger than that of what was asked before; who comes late is not heard. ENOSPC: the
+    /// domain or the host has too many. No attributes.
+    Watch = 26,
+    /// Tells of them no more, if no [`Operation::Watch`] of a larger number than `b` came. No slot, no answer; need not be sent again to another
+    /// service domain.
+    Unwatch = 27,
 }
 
 impl Operation {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 27] = [
         Self::Lookup,
         Self::Forget,
         Self::GetAttr,
@@ -313,7 +322,15 @@ impl Operation {
         Self::TmpFile,
         Self::Lock,
         Self::Batch,
+        Self::Watch,
+        Self::Unwatch,
     ];
+
+    /// Whether there is an answer, and so a slot until that comes.
+    #[must_use]
+    pub fn is_answered(self) -> bool {
+        !matches!(self, Self::Forget | Self::Unwatch)
+    }
 
     fn from_number(number: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|op| *op as u16 == number)
@@ -696,7 +713,7 @@ mod tests {
     #[test]
     fn what_is_unknown_is_refused() {
         assert_eq!(Request::decode(&[0; 8]), Err(Unknown));
-        assert_eq!(Request::decode(&[26, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
+        assert_eq!(Request::decode(&[28, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
         assert_eq!(Request::decode(&[1 | 64 << 16, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
         assert_eq!(Answer::decode(&[64, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
     }

@@ -79,7 +79,12 @@ impl Work<'_> {
             // The bytes are written in any case.
             let _ = rustix::fs::futimens(&file, &modified(r.other.cast_signed()));
         }
-        match r.flags & (flags::DSYNC | flags::SYNC) {
+        let synced = r.flags & (flags::DSYNC | flags::SYNC);
+        if synced != 0 {
+            // That may take long, and others write meanwhile.
+            self.was_heard(true);
+        }
+        match synced {
             0 => {}
             flags::DSYNC => rustix::fs::fdatasync(&file)?,
             _ => rustix::fs::fsync(&file)?,

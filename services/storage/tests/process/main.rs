@@ -16,6 +16,7 @@ mod guest;
 mod held;
 mod killed;
 mod oracle;
+mod watches;
 mod whole;
 
 use guest::Guest;
@@ -74,6 +75,7 @@ const TESTS: &[(&str, fn())] = &[
     ("killed::files_without_names_stay", killed::files_without_names_stay),
     ("killed::what_is_pinned_is_bounded", killed::what_is_pinned_is_bounded),
     ("killed::counts_do_not_go_down", killed::counts_do_not_go_down),
+    ("killed::what_is_watched_stays_so", watches::watches_stay),
     ("held::one_that_waits_for_the_host_holds_up_nobody_else", held::one_waits),
     ("held::many_that_wait_hold_up_nobody_else", held::many_wait),
     ("held::one_that_hangs_is_replaced", held::hangs),
