@@ -9,6 +9,7 @@ use doppel_abi_service::storage::{Answer, FILE_EVENTS, FileEvents, Ledger, Reque
 use doppel_ring::{Broken, Producer};
 use doppel_service::Channel;
 use doppel_sys::shared::{SharedMap, offset};
+use rustix::io::Errno;
 
 use crate::changes::Changes;
 use crate::engine::Pace;
@@ -115,8 +116,11 @@ impl Client {
     pub fn hear_changes(&self) {
         for _ in 0..FORMER {
             let Some((node, events)) = self.changes.former() else { break };
-            // One that is not there any more is watched by nobody.
-            let _ = self.watch(node, events, 0);
+            match self.watch(node, events, 0) {
+                // One that is not there any more is watched by nobody.
+                Ok(()) | Err(Errno::STALE | Errno::NOENT) => {}
+                Err(e) => doppel_service::say(format_args!("a domain's watch of a file is lost: {e}")),
+            }
         }
         self.changes.hear();
         self.tell();

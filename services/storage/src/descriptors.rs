@@ -14,6 +14,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
+use crate::budget::Budget;
+
 /// Token of a client's inotify instance: this, and the client's place.
 const FILES: usize = 1 << 32;
 
@@ -25,13 +27,17 @@ pub(crate) struct Descriptors {
     entered: AtomicBool,
     /// Where descriptors are waited for.
     registry: OnceLock<Registry>,
+    /// What it may have of the host's inotify.
+    pub instances: Budget,
+    pub watches: Budget,
 }
 
 impl Descriptors {
     /// Before the process is confined.
     pub fn new() -> io::Result<Self> {
         let (entered, registry) = (AtomicBool::new(false), OnceLock::new());
-        Ok(Self { directory: own_descriptors()?, entered, registry })
+        let (instances, watches) = (Budget::of("max_user_instances"), Budget::of("max_user_watches"));
+        Ok(Self { directory: own_descriptors()?, entered, registry, instances, watches })
     }
 
     /// It becomes the process' working directory: who is confined has no other way to a path in it, which a watch takes.

@@ -5,7 +5,7 @@
 //! - `client`: one domain's channel: requests in, answers out.
 //! - `files`: what requests do to the host's files, each once.
 //! - `nodes`: which files a domain knows, in memory that outlives the process; `pins`: those that the manager keeps open.
-//! - `changes`: what others change in files that a domain watches.
+//! - `changes`: what others change in files that a domain watches; `budget`: what that may take of the host.
 //! - `engine`: turns, and threads of which one leads; `host`: what all clients share, its `descriptors` among that.
 //! - `quota`: what the files of a volume may take; `throttle`: what a domain may read and write in a second.
 //! - `lessor`: what a domain may keep of its volumes.
@@ -16,6 +16,7 @@
 //! business: whoever asks has been checked there, and what a domain may reach is the volume alone.
 #![forbid(unsafe_code)]
 
+mod budget;
 mod changes;
 mod client;
 mod descriptors;

@@ -13,7 +13,7 @@ mod watch;
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +21,7 @@ use doppel_abi_service::storage::{FileEvent, Name, file_event};
 use rustix::fs::inotify::{self, ReadFlags};
 use rustix::io::Errno;
 
+use crate::budget::Share;
 use crate::descriptors::Descriptors;
 pub(crate) use own::{CLOSED, Own, WRITTEN};
 use own::{Heard, Held, Owns};
@@ -55,7 +56,7 @@ pub(crate) struct Changes {
 
 #[derive(Debug, Default)]
 struct Inner {
-    inotify: Option<Arc<OwnedFd>>,
+    inotify: Option<Arc<Instance>>,
     places: Places,
     owns: Owns,
     waiting: VecDeque<FileEvent>,
@@ -191,7 +192,7 @@ impl Inner {
     fn read(&mut self, most: usize) -> bool {
         let Some(inotify) = self.inotify.clone() else { return true };
         let mut space = [MaybeUninit::uninit(); READ];
-        let mut reader = inotify::Reader::new(&*inotify, &mut space);
+        let mut reader = inotify::Reader::new(&inotify.file, &mut space);
         let mut read = 0;
         while read < most || !reader.is_buffer_empty() {
             // AGAIN: that was all. There is no other error.
@@ -260,8 +261,20 @@ impl Inner {
 }
 
 /// The instance of a domain.
-fn instance() -> Result<OwnedFd, Errno> {
-    let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
-    // To its programs it is as one watch too many.
-    inotify::init(flags).map_err(|e| if e == Errno::MFILE { Errno::NOSPC } else { e })
+#[derive(Debug)]
+struct Instance {
+    file: OwnedFd,
+    _share: Share,
+}
+
+impl Instance {
+    /// One that is followed for the client at this place.
+    fn new(descriptors: &Descriptors, place: usize) -> Result<Arc<Self>, Errno> {
+        let share = descriptors.instances.take().ok_or(Errno::NOSPC)?;
+        let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+        // To the domain's programs it is as one watch too many.
+        let file = inotify::init(flags).map_err(|e| if e == Errno::MFILE { Errno::NOSPC } else { e })?;
+        descriptors.follow(file.as_fd(), place)?;
+        Ok(Arc::new(Self { file, _share: share }))
+    }
 }

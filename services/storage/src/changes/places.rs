@@ -9,6 +9,8 @@ use doppel_abi_service::storage::file_event;
 use rustix::fs::{AtFlags, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
 
+use crate::budget::Share;
+
 /// What tells a file from all others that are there: device and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId(pub u64, pub u64);
@@ -60,6 +62,7 @@ pub(super) struct Place {
     is_directory: bool,
     reach: Reach,
     watchers: Vec<Watcher>,
+    _share: Share,
 }
 
 impl Place {
@@ -128,10 +131,10 @@ impl Places {
     }
 
     /// The host watches it by this number.
-    pub fn enter(&mut self, wd: i32, site: Site, events: u32, number: u64) {
+    pub fn enter(&mut self, wd: i32, site: Site, (events, number): (u32, u64), share: Share) {
         self.leave(site.node);
         let Site { node, volume, file, is_directory, reach } = site;
-        let place = Place { file, is_directory, reach, watchers: Vec::new() };
+        let place = Place { file, is_directory, reach, watchers: Vec::new(), _share: share };
         let place = self.by_number.entry(wd).or_insert(place);
         place.watchers.push(Watcher { node, volume, events });
         self.by_file.insert(file, wd);

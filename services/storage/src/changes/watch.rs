@@ -1,12 +1,12 @@
 //! Files that a domain begins to watch, and those that it watches no more.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::inotify::{self, WatchFlags};
 use rustix::io::Errno;
 
-use super::{Changes, MOST, Site, instance};
+use super::{Changes, Inner, Instance, MOST, Site};
 
 impl Changes {
     /// Watches what `open` gives for these events, by a request of this number, unless a later one was heard; whether it does.
@@ -21,22 +21,29 @@ impl Changes {
             _ => {}
         }
         if inner.inotify.is_none() {
-            let instance = instance()?;
-            self.descriptors
-                .follow(instance.as_fd(), self.place.load(std::sync::atomic::Ordering::Relaxed))?;
-            inner.inotify = Some(Arc::new(instance));
+            inner.inotify = Some(Instance::new(&self.descriptors, self.place.load(Ordering::Relaxed))?);
         }
-        let inotify = inner.inotify.clone().ok_or(Errno::IO)?;
-        let wanted = WatchFlags::from_bits_retain(inner.places.wanted(&site, events));
-        let watched = self.descriptors.watch(inotify.as_fd(), open.as_fd(), wanted);
-        if let Ok(wd) = watched {
-            inner.places.enter(wd, site, events, number);
-        }
+        let watched = self.watch_in(&mut inner, open, site, (events, number));
         if inner.places.is_empty() {
             inner.inotify = None;
         }
         self.note(&inner);
-        watched.map(|_| true)
+        watched.map(|()| true)
+    }
+
+    fn watch_in(
+        &self,
+        inner: &mut Inner,
+        open: impl AsFd,
+        site: Site,
+        (events, number): (u32, u64),
+    ) -> Result<(), Errno> {
+        let inotify = inner.inotify.clone().ok_or(Errno::IO)?;
+        let share = self.descriptors.watches.take().ok_or(Errno::NOSPC)?;
+        let wanted = WatchFlags::from_bits_retain(inner.places.wanted(&site, events));
+        let wd = self.descriptors.watch(inotify.file.as_fd(), open.as_fd(), wanted)?;
+        inner.places.enter(wd, site, (events, number), share);
+        Ok(())
     }
 
     /// A node is watched no more, if no request of a larger number has it watched; whether that is so.
@@ -47,7 +54,7 @@ impl Changes {
         }
         if let (Some(wd), Some(inotify)) = (inner.places.leave(node), &inner.inotify) {
             // It is gone by itself if the file is.
-            let _ = inotify::remove_watch(inotify, wd);
+            let _ = inotify::remove_watch(&inotify.file, wd);
         }
         if inner.places.is_empty() {
             // Others may want one.

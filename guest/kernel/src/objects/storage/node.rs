@@ -123,6 +123,11 @@ impl Volume {
         if lease.is_held() && lease.number() == distrusted { Lease::NONE } else { lease }
     }
 
+    /// Others have changed something in it: what is kept is nothing worth, until there is another lease.
+    fn distrust(&self) {
+        self.names.distrusted.store(self.given().number(), Ordering::SeqCst);
+    }
+
     /// Whether no bytes of its files wait.
     pub fn is_written(&self) -> bool {
         self.leases.is_written(self.number)
@@ -200,6 +205,12 @@ impl Node {
         seen.lease = if settled { call.before.lease } else { Lease::NONE };
         seen.changes = seen.changes.wrapping_add(changes.into());
         now
+    }
+
+    /// Others have changed it, or something in it.
+    pub(super) fn distrust(&self) {
+        self.volume.distrust();
+        self.changed();
     }
 
     /// Its attributes were changed by something whose answer does not bring them.
@@ -584,6 +595,14 @@ impl Inode for Node {
 
     fn attachments(&self) -> Option<&Attachments> {
         Some(&self.attachments)
+    }
+
+    fn watch(&self, events: &dyn Fn() -> u32) -> Result<()> {
+        self.watch_outside(events)
+    }
+
+    fn unwatch(&self, is_watched: &dyn Fn() -> bool) {
+        self.unwatch_outside(is_watched);
     }
 
     fn outside_locks(&self) -> Option<&dyn Outside> {
