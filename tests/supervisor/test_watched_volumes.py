@@ -1,4 +1,4 @@
-"""Programs hear of what others change in a volume or a directory that they watch: other domains and the host, each thing once."""
+"""Programs hear of what other domains and the host change in a volume or a directory that they watch, each thing once."""
 import os
 import pathlib
 import signal

@@ -13,9 +13,7 @@ use doppel_abi_service::storage::{FileEvent, Operation, Request, file_event};
 use doppel_machine::storage::CHANNEL;
 use doppel_machine::sync::SpinLock;
 
-use super::Storage;
-use super::node::Node;
-use crate::Result;
+use super::link::Link;
 use crate::objects::ipc::inotify;
 use crate::objects::vfs::Inode;
 use crate::objects::vfs::attach::notify::InotifyMask;
@@ -26,7 +24,8 @@ const OTHERS: u32 = 1 << 31;
 /// Files that are watched.
 #[derive(Default)]
 pub(super) struct Watched {
-    files: SpinLock<BTreeMap<u64, Weak<Node>>>,
+    /// By node.
+    files: SpinLock<BTreeMap<u64, Weak<dyn Inode>>>,
     /// Number of the last request about them.
     last: AtomicU64,
     /// There was one.
@@ -40,97 +39,79 @@ impl Watched {
         self.last.fetch_add(1, Ordering::SeqCst) + 1
     }
 
+    /// A file is watched; the number of the request for that. Whoever has a larger one sees more watches afterwards.
+    pub fn begin(&self, node: u64, file: Weak<dyn Inode>) -> u64 {
+        self.ever.store(true, Ordering::SeqCst);
+        self.files.lock().insert(node, file);
+        self.next()
+    }
+
+    /// It may be watched no more; has the service told, unless it is.
+    pub fn end(&self, link: &SpinLock<Link>, node: u64, is_watched: &dyn Fn() -> bool) {
+        let number = self.next();
+        let mut files = self.files.lock();
+        if is_watched() {
+            return;
+        }
+        files.remove(&node);
+        drop(files);
+        unwatch(link, node, number);
+    }
+
     /// Nobody tells any more: the domain goes on elsewhere.
     pub fn restart(&self) {
         self.tells.store(false, Ordering::SeqCst);
     }
-}
 
-impl Node {
-    /// Has the service tell of what others do to it, of `events` (which is asked when that is about to be said).
-    pub(super) fn watch_outside(&self, events: &dyn Fn() -> u32) -> Result<()> {
-        let storage = self.volume.storage;
-        storage.watched_files.ever.store(true, Ordering::SeqCst);
-        storage.watched_files.files.lock().insert(self.id, self.me.clone());
-        // Whoever has a larger number sees more watches.
-        let number = storage.watched_files.next();
-        let wanted = u64::from(events() & file_event::ALL);
-        if wanted == 0 {
-            // Who reads is not told of.
-            return Ok(());
-        }
-        let request = Request { a: wanted, b: number, ..self.request(Operation::Watch) };
-        storage.call().ask(request).map(drop)
-    }
-
-    /// The service is to tell no more, unless somebody watches it.
-    pub(super) fn unwatch_outside(&self, is_watched: &dyn Fn() -> bool) {
-        let storage = self.volume.storage;
-        let number = storage.watched_files.next();
-        let mut files = storage.watched_files.files.lock();
-        if is_watched() {
-            return;
-        }
-        files.remove(&self.id);
-        drop(files);
-        storage.unwatch(self.id, number);
-    }
-}
-
-impl Storage {
-    /// Nobody waits for that.
-    fn unwatch(&self, node: u64, number: u64) {
-        let request = Request { b: number, ..Request::new(Operation::Unwatch, node) };
-        if self.link.lock().note(request) {
-            CHANNEL.ring();
-        }
-    }
-
-    /// Tells programs of events that have come. The caller holds no lock of a leaf.
-    pub(super) fn tell_events(&self) {
-        if !self.watched_files.ever.load(Ordering::Relaxed) {
+    /// Tells programs of events that have come. The caller holds no lock of a leaf. `changed`: what is known of a file may be wrong.
+    pub fn tell(&self, link: &SpinLock<Link>, changed: impl Fn(&Arc<dyn Inode>)) {
+        if !self.ever.load(Ordering::Relaxed) {
             return;
         }
         // Who tells looks again afterwards.
-        while CHANNEL.to_guest().any() && !self.watched_files.tells.swap(true, Ordering::SeqCst) {
+        while CHANNEL.to_guest().any() && !self.tells.swap(true, Ordering::SeqCst) {
             CHANNEL.to_guest().take(|_| {});
             loop {
-                let events = self.link.lock().events();
+                let events = link.lock().events();
                 if events.is_empty() {
                     break;
                 }
-                events.iter().for_each(|event| self.tell_event(event));
+                events.iter().for_each(|event| self.tell_one(link, event, &changed));
             }
-            self.watched_files.tells.store(false, Ordering::SeqCst);
+            self.tells.store(false, Ordering::SeqCst);
         }
     }
 
-    fn tell_event(&self, event: &FileEvent) {
+    fn tell_one(&self, link: &SpinLock<Link>, event: &FileEvent, changed: &impl Fn(&Arc<dyn Inode>)) {
         if event.mask & file_event::OVERFLOW != 0 {
-            let all: Vec<Arc<Node>> =
-                self.watched_files.files.lock().values().filter_map(Weak::upgrade).collect();
-            for node in all {
-                node.distrust();
-                let inode: Arc<dyn Inode> = node;
-                inotify::missed(&inode);
+            let all: Vec<_> = self.files.lock().values().filter_map(Weak::upgrade).collect();
+            for file in &all {
+                changed(file);
+                inotify::missed(file);
             }
             return;
         }
-        let files = self.watched_files.files.lock();
-        let node = files.get(&event.node).and_then(Weak::upgrade);
-        let Some(node) = node else {
+        let files = self.files.lock();
+        let Some(file) = files.get(&event.node).and_then(Weak::upgrade) else {
             // The service has not heard of the end of the watch, or another one did.
-            let number = self.watched_files.next();
+            let number = self.next();
             drop(files);
-            return self.unwatch(event.node, number);
+            return unwatch(link, event.node, number);
         };
         drop(files);
         if event.mask & file_event::CLOSE_WRITE == 0 {
-            node.distrust();
+            changed(&file);
         }
         let mask = InotifyMask::from_bits_retain(event.mask & (file_event::ALL | file_event::ISDIR));
         let cookie = if event.cookie == 0 { 0 } else { event.cookie | OTHERS };
-        let inode: Arc<dyn Inode> = node;
-        inotify::outside_event(&inode, mask, cookie, event.name.bytes());
+        inotify::outside_event(&file, mask, cookie, event.name.bytes());
+    }
+}
+
+/// Nobody waits for that.
+fn unwatch(link: &SpinLock<Link>, node: u64, number: u64) {
+    let request = Request { b: number, ..Request::new(Operation::Unwatch, node) };
+    if link.lock().note(request) {
+        CHANNEL.ring();
     }
 }

@@ -29,6 +29,7 @@ mod xattr;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use doppel_abi_service::sleeps;
@@ -270,7 +271,10 @@ impl Storage {
         for (queue, _) in self.waiting.iter().zip(done).filter(|(_, done)| *done) {
             queue.notify_all();
         }
-        self.tell_events();
+        self.watched_files.tell(&self.link, |file| {
+            let any: Arc<dyn Any + Send + Sync> = file.clone();
+            any.downcast::<Node>().into_iter().for_each(|node| node.distrust());
+        });
     }
 
     /// From here on the service tells of its news.

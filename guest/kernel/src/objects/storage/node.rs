@@ -7,7 +7,7 @@ use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use doppel_abi_service::storage::{
-    Attributes, Changes, Lease, Leases, Operation, Request, TARGET, VOLUMES, flags, set,
+    Attributes, Changes, Lease, Leases, Operation, Request, TARGET, VOLUMES, file_event, flags, set,
 };
 use doppel_machine::sync::{Once, SpinLock};
 
@@ -598,11 +598,20 @@ impl Inode for Node {
     }
 
     fn watch(&self, events: &dyn Fn() -> u32) -> Result<()> {
-        self.watch_outside(events)
+        let storage = self.volume.storage;
+        let number = storage.watched_files.begin(self.id, self.me.clone());
+        let wanted = u64::from(events() & file_event::ALL);
+        if wanted == 0 {
+            // Who only reads is not told of.
+            return Ok(());
+        }
+        let request = Request { a: wanted, b: number, ..self.request(Operation::Watch) };
+        storage.call().ask(request).map(drop)
     }
 
     fn unwatch(&self, is_watched: &dyn Fn() -> bool) {
-        self.unwatch_outside(is_watched);
+        let storage = self.volume.storage;
+        storage.watched_files.end(&storage.link, self.id, is_watched);
     }
 
     fn outside_locks(&self) -> Option<&dyn Outside> {
