@@ -239,6 +239,17 @@ impl Inner {
                 told.push(FileEvent { mask: file_event::DELETE_SELF, ..event });
             }
             told.retain(|event| event.node != watcher.node || event.mask & watcher.events != 0);
+            if mask == file_event::DELETE && kind != 0 {
+                let lost = self.places.lost(watcher.node, name.bytes());
+                let lost = lost.filter(|lost| lost.events & file_event::DELETE_SELF != 0);
+                let mask = file_event::DELETE_SELF;
+                told.extend(lost.map(|lost| FileEvent {
+                    node: lost.node,
+                    mask,
+                    cookie: 0,
+                    name: Name::NONE,
+                }));
+            }
         }
         told.into_iter().for_each(|event| self.tell(event));
     }

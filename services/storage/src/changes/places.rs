@@ -44,6 +44,8 @@ pub(crate) struct Site {
     pub volume: u64,
     pub file: FileId,
     pub is_directory: bool,
+    /// The name by which it is known in a directory, if that is known.
+    pub named: Option<(u64, Vec<u8>)>,
     pub reach: Reach,
 }
 
@@ -60,6 +62,7 @@ pub(super) struct Watcher {
 pub(super) struct Place {
     pub file: FileId,
     is_directory: bool,
+    named: Option<(u64, Vec<u8>)>,
     reach: Reach,
     watchers: Vec<Watcher>,
     _share: Share,
@@ -83,10 +86,10 @@ impl Place {
         self.look(|dir| look(dir, &name, AtFlags::SYMLINK_NOFOLLOW)).ok().map(|s| FileId::of(&s))
     }
 
-    /// Whether it is a file that has lost its last name.
+    /// Whether it has lost its last name.
     pub fn is_gone(&self) -> bool {
         let links = || self.look(|file| look(file, c"", AtFlags::EMPTY_PATH)).map(|s| s.stx_nlink);
-        !self.is_directory && matches!(links(), Ok(0) | Err(Errno::STALE | Errno::NOENT))
+        matches!(links(), Ok(0) | Err(Errno::STALE | Errno::NOENT))
     }
 }
 
@@ -116,6 +119,15 @@ impl Places {
         self.by_number.get(&wd)
     }
 
+    /// Who watches the directory that had this name in the directory `parent`, and is gone.
+    pub fn lost(&self, parent: u64, name: &[u8]) -> impl Iterator<Item = &Watcher> {
+        let had = move |place: &&Place| {
+            let named = place.named.as_ref().is_some_and(|(dir, known)| *dir == parent && known == name);
+            named && place.is_directory && place.is_gone()
+        };
+        self.by_number.values().filter(had).flat_map(|place| &place.watchers)
+    }
+
     /// The number of the request by which a node is watched.
     pub fn number(&self, node: u64) -> Option<u64> {
         self.by_node.get(&node).map(|(_, number)| *number)
@@ -133,8 +145,8 @@ impl Places {
     /// The host watches it by this number.
     pub fn enter(&mut self, wd: i32, site: Site, (events, number): (u32, u64), share: Share) {
         self.leave(site.node);
-        let Site { node, volume, file, is_directory, reach } = site;
-        let place = Place { file, is_directory, reach, watchers: Vec::new(), _share: share };
+        let Site { node, volume, file, is_directory, named, reach } = site;
+        let place = Place { file, is_directory, named, reach, watchers: Vec::new(), _share: share };
         let place = self.by_number.entry(wd).or_insert(place);
         place.watchers.push(Watcher { node, volume, events });
         self.by_file.insert(file, wd);

@@ -14,7 +14,7 @@ use super::records::Locator;
 use super::{Nodes, Open, node_of, reopen};
 use crate::changes::{Changes, FileId, Reach, Site};
 
-/// Directories that are not held open: one that is does not go when others remove it.
+/// Directories that are not held open, as they are found by their handles: one that is does not go when others remove it.
 #[derive(Debug, Default)]
 pub(super) struct Bare(HashSet<u32>);
 
@@ -46,6 +46,10 @@ impl Nodes {
         let (volume, file) = (self.volume_of(node)?, self.file_id(node)?);
         let record =
             (node >= VOLUMES).then(|| self.known_record(node)).transpose()?.map(|(_, record)| record);
+        let named = record.as_ref().and_then(|record| match &record.locator {
+            Locator::Name { parent, name } => Some((*parent, name.clone())),
+            _ => None,
+        });
         let reach = match record {
             Some(record) if matches!(record.locator, Locator::Handle(_)) => {
                 let root = self.root(volume)?.file.clone();
@@ -53,7 +57,7 @@ impl Nodes {
             }
             _ => Reach::Open(name.clone()),
         };
-        Ok((name, Site { node, volume, file, is_directory, reach }))
+        Ok((name, Site { node, volume, file, is_directory, named, reach }))
     }
 
     /// Notes by which events a file is watched; 0: it is not.
