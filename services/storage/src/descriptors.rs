@@ -68,6 +68,14 @@ impl Descriptors {
         with_name(file, |name| act(self.directory.as_fd(), name))
     }
 
+    /// The name by which the file of a descriptor was opened, as it is now, and that with which the host says that it has gone.
+    pub fn called(&self, file: BorrowedFd<'_>) -> [Vec<u8>; 2] {
+        let path = self.by_name(file, |directory, name| rustix::fs::readlinkat(directory, name, Vec::new()));
+        let path = path.map(CString::into_bytes).unwrap_or_default();
+        let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+        [name.to_vec(), name.strip_suffix(b" (deleted)").unwrap_or_default().to_vec()]
+    }
+
     /// Has an inotify instance tell of what a descriptor names; gives the number of the watch.
     pub fn watch(
         &self,

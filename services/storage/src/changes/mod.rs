@@ -174,7 +174,8 @@ impl Changes {
             // Who still has it closes it.
             return self.owes(volume, file);
         }
-        let own = self.begins(Own::of(volume).changes(file, CLOSED));
+        let called = self.descriptors.called(open.as_fd());
+        let own = self.begins(Own::of(volume).changes(file, CLOSED).called(called));
         drop(open);
         self.ended(own, true);
     }

@@ -25,6 +25,8 @@ pub(crate) struct Own {
     names: Vec<(u64, Vec<u8>, u32)>,
     /// Those of files, wherever these have names.
     files: Vec<(FileId, u32)>,
+    /// Names by which these may be heard of, which may be others' by now.
+    called: Vec<Vec<u8>>,
     /// Those of files themselves.
     selves: Vec<(FileId, u32)>,
     held: Vec<FileEvent>,
@@ -33,8 +35,8 @@ pub(crate) struct Own {
 impl Own {
     /// Of one in this volume.
     pub fn of(volume: u64) -> Self {
-        let (names, files, selves, held) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { volume, number: 0, names, files, selves, held }
+        let (names, files, called) = (Vec::new(), Vec::new(), Vec::new());
+        Self { volume, number: 0, names, files, called, selves: Vec::new(), held: Vec::new() }
     }
 
     /// By these events a name in the directory `node` is changed.
@@ -46,6 +48,12 @@ impl Own {
     /// By these a file.
     pub fn changes(mut self, file: FileId, events: u32) -> Self {
         self.files.push((file, events));
+        self
+    }
+
+    /// Files that it changes may be heard of by these names.
+    pub fn called(mut self, names: [Vec<u8>; 2]) -> Self {
+        self.called.extend(names);
         self
     }
 
@@ -71,7 +79,9 @@ impl Own {
         self.names.iter().any(named)
             || self.volume == watcher.volume
                 && self.files.iter().any(|(_, events)| events & mask != 0)
-                && heard.file().is_some_and(|file| of(&self.files, file, mask))
+                && (self.called.iter().any(|called| called == name)
+                    // One that has lost this name.
+                    || heard.file().is_none_or(|file| of(&self.files, file, mask)))
     }
 }
 

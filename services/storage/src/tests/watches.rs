@@ -189,6 +189,25 @@ fn step() -> Step {
 }
 
 #[test]
+fn files_that_lose_their_names_are_closed_silently() {
+    let (mut bench, _other) = two();
+    let guest = &mut bench.guest;
+    let nodes: Vec<u64> = ["a", "b", "c (deleted)"].map(|name| guest.create(0, name).unwrap()).into();
+    guest.watch(0, ALL, 1).unwrap();
+    for node in &nodes {
+        guest.write(*node, 0, b"text").unwrap();
+    }
+    // It is written without a name, and with one that is another's.
+    guest.unlink(0, "a").unwrap();
+    guest.write(nodes[0], 4, b"more").unwrap();
+    guest.rename(0, "b", 0, "d", 0).unwrap();
+    guest.unlink(0, "d").unwrap();
+    guest.symlink(0, "d", b"other").unwrap();
+    guest.unlink(0, "c (deleted)").unwrap();
+    silent(guest);
+}
+
+#[test]
 fn what_fails_does_not_hide_what_others_do() {
     let (mut bench, mut other) = two();
     let guest = &mut bench.guest;
