@@ -293,10 +293,13 @@ pub enum Operation {
     /// Tells of them no more, if no [`Operation::Watch`] of a larger number than `b` came. No slot, no answer; need not be sent again to another
     /// service domain.
     Unwatch = 27,
+    /// A program that has written `node` with [`flags::HELD`] has closed it. No slot, no answer; need not be sent again to another service
+    /// domain.
+    Release = 28,
 }
 
 impl Operation {
-    const ALL: [Self; 27] = [
+    const ALL: [Self; 28] = [
         Self::Lookup,
         Self::Forget,
         Self::GetAttr,
@@ -324,12 +327,13 @@ impl Operation {
         Self::Batch,
         Self::Watch,
         Self::Unwatch,
+        Self::Release,
     ];
 
     /// Whether there is an answer, and so a slot until that comes.
     #[must_use]
     pub fn is_answered(self) -> bool {
-        !matches!(self, Self::Forget | Self::Unwatch)
+        !matches!(self, Self::Forget | Self::Unwatch | Self::Release)
     }
 
     fn from_number(number: u16) -> Option<Self> {
@@ -353,6 +357,8 @@ pub mod flags {
     pub const DSYNC: u32 = 4;
     /// All of the file is; likewise.
     pub const SYNC: u32 = 8;
+    /// Who writes has the file open, until [`super::Operation::Release`]: to others it is closed then.
+    pub const HELD: u32 = 16;
     /// See [`super::Operation::Sync`].
     pub const DATA: u32 = 1;
     /// See [`super::Operation::Sync`].
@@ -713,7 +719,7 @@ mod tests {
     #[test]
     fn what_is_unknown_is_refused() {
         assert_eq!(Request::decode(&[0; 8]), Err(Unknown));
-        assert_eq!(Request::decode(&[28, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
+        assert_eq!(Request::decode(&[29, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
         assert_eq!(Request::decode(&[1 | 64 << 16, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
         assert_eq!(Answer::decode(&[64, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
     }

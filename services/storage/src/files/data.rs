@@ -64,6 +64,9 @@ impl Work<'_> {
         let (r, len) = (self.request, self.length()?);
         self.nodes().writable(r.node)?;
         let file = self.data(r.node, true)?;
+        if r.flags & flags::HELD != 0 {
+            self.nodes().hold_writer(r.node);
+        }
         let (at, done) = if r.flags & flags::APPEND == 0 {
             (r.a, self.write_at(&file, r.a, len)?)
         } else {

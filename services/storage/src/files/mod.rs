@@ -58,6 +58,7 @@ pub(crate) fn perform(client: &Client, host: &Host, request: &Request, waits: bo
     if !request.operation.is_answered() {
         match request.operation {
             Operation::Unwatch => client.unwatch(request),
+            Operation::Release => client.nodes().release_writer(request.node),
             _ => client.nodes().forget(request.node, request.a),
         }
         return Outcome::Done(None, Traffic::default());
@@ -156,7 +157,7 @@ impl<'a> Work<'a> {
         }
         match self.request.operation {
             Operation::Lookup => self.look_up(),
-            Operation::Forget | Operation::Unwatch => Ok(Done::default()),
+            Operation::Forget | Operation::Unwatch | Operation::Release => Ok(Done::default()),
             Operation::GetAttr => {
                 let file = self.nodes().name(self.request.node)?;
                 self.show(&file, self.request.node)

@@ -38,6 +38,8 @@ use crate::volume::{Disk, Volume};
 pub(crate) const PINNED: usize = 1024;
 /// A file that was written is open for that so long: while it is, nobody on the host can execute it.
 const WRITES: Duration = Duration::from_millis(200);
+/// So far ahead it was used last that a program of the domain has open: longer than anything runs.
+const HELD: Duration = Duration::from_secs(1 << 32);
 /// Directories through which a file is found that has no handle.
 const DEPTH: u32 = 128;
 
@@ -354,11 +356,11 @@ impl Nodes {
         self.hold(index, |open| open.write = Some((file, Instant::now())));
     }
 
-    /// Closes what was not written lately; false if there is nothing left to close.
+    /// Closes what was not written lately; false if there is nothing left to close but what programs have open.
     pub fn close_writers(&mut self, now: Instant) -> bool {
         let idle = |last: &Instant| now.saturating_duration_since(*last) >= WRITES;
         let (open, roots) = (&mut self.open, &mut self.roots);
-        let mut closed = Vec::new();
+        let (mut closed, mut left) = (Vec::new(), false);
         self.writers.retain(|&node| {
             let write = match u32::try_from(node.wrapping_sub(VOLUMES)) {
                 Ok(index) => open.get_mut(&index).map(|open| &mut open.write),
@@ -368,14 +370,11 @@ impl Nodes {
             if write.as_ref().is_some_and(|(_, used)| idle(used)) {
                 closed.extend(write.take().map(|(file, _)| (node, file)));
             }
+            left |= write.as_ref().is_some_and(|(_, used)| *used < now + HELD / 2);
             write.is_some()
         });
-        for (node, file) in closed {
-            if let (Ok(volume), Ok(id)) = (self.volume_of(node), self.file_id(node)) {
-                self.changes.close(volume, id, file);
-            }
-        }
-        !self.writers.is_empty()
+        closed.into_iter().for_each(|(node, file)| self.close_writer(node, file));
+        left
     }
 
     /// The node of a file that is known, given once more.

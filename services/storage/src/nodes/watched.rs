@@ -5,13 +5,14 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use doppel_abi_service::storage::VOLUMES;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::records::Locator;
-use super::{Nodes, Open, node_of, reopen};
+use super::{HELD, Nodes, Open, node_of, reopen};
 use crate::changes::{Changes, FileId, Reach, Site};
 
 /// Directories that are not held open, as they are found by their handles: one that is does not go when others remove it.
@@ -92,6 +93,36 @@ impl Nodes {
     pub(super) fn watched_no_more(&mut self, index: u32) {
         self.bare.0.remove(&index);
         self.changes.unwatch(node_of(index), u64::MAX);
+    }
+
+    /// A program of the domain has a file open that is written.
+    pub fn hold_writer(&mut self, node: u64) {
+        if let Some(Some((_, used))) = self.writer(node) {
+            *used = Instant::now() + HELD;
+        }
+    }
+
+    /// It has no more.
+    pub fn release_writer(&mut self, node: u64) {
+        let held = |used: &Instant| *used > Instant::now() + HELD / 2;
+        let file = self.writer(node).and_then(|write| write.take_if(|(_, used)| held(used)));
+        if let Some((file, _)) = file {
+            self.close_writer(node, file);
+        }
+    }
+
+    fn writer(&mut self, node: u64) -> Option<&mut Option<(Arc<OwnedFd>, Instant)>> {
+        match u32::try_from(node.wrapping_sub(VOLUMES)) {
+            Ok(index) => self.open.get_mut(&index).map(|open| &mut open.write),
+            Err(_) => usize::try_from(node).ok().and_then(|n| self.roots.get_mut(n)).map(|r| &mut r.write),
+        }
+    }
+
+    /// Closes one that was written.
+    pub(super) fn close_writer(&self, node: u64, file: Arc<OwnedFd>) {
+        if let (Ok(volume), Ok(id)) = (self.volume_of(node), self.file_id(node)) {
+            self.changes.close(volume, id, file);
+        }
     }
 
     /// Closes what is open of a file.

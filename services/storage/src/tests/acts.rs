@@ -106,8 +106,8 @@ impl Hostile {
     /// Asks for something, if there is room.
     fn ask(&mut self, bytes: &mut impl Iterator<Item = u8>) {
         self.hear();
-        let Some(mut request) = (1..28)
-            .nth(usize::from(byte(bytes)) % 27)
+        let Some(mut request) = (1..29)
+            .nth(usize::from(byte(bytes)) % 28)
             .and_then(|operation| Request::decode(&[operation, 0, 0, 0, 0, 0, 0, 0]).ok())
         else {
             return;
@@ -117,7 +117,7 @@ impl Hostile {
         request.slot = if slot < 250 { slot % FEW } else { slot % SLOTS };
         request.ticket = Ticket(if byte(bytes) < 240 { self.tickets } else { self.tickets / 2 });
         request.flags = match byte(bytes) {
-            n @ 0..160 => u32::from(n) % 8,
+            n @ 0..160 => u32::from(n) % 32,
             n @ 160..200 => flags::AGAIN | (u32::from(n) % 4),
             n @ 200..220 => flags::UNUSED | (u32::from(n) % 4),
             _ => word(bytes) as u32,

@@ -9,7 +9,7 @@ use doppel_abi_service::storage::file_event::{
     OVERFLOW,
 };
 use doppel_abi_service::storage::lock::{EXCLUSIVE, LAST, UNLOCK};
-use doppel_abi_service::storage::{Changes, FileEvent, Operation, Request, Step, set};
+use doppel_abi_service::storage::{Changes, FileEvent, Operation, Request, Step, flags, set};
 
 use super::guest::{self, Guest};
 use super::{Bench, Volume, nodes};
@@ -154,7 +154,7 @@ fn what_it_does_itself_is_not_heard() {
     let file = guest.named(request, b"file").unwrap().node;
     guest.watch(file, ALL, 3).unwrap();
     guest.write(file, 0, b"text").unwrap();
-    let synced = doppel_abi_service::storage::flags::SYNC;
+    let synced = flags::SYNC;
     let b = guest.put_data(0, b"more");
     guest.call(Request { b, flags: synced, other: 5, ..Request::new(Operation::Write, file) }).unwrap();
     guest.append(file, b"end").unwrap();
@@ -204,6 +204,28 @@ fn files_that_lose_their_names_are_closed_silently() {
     guest.unlink(0, "d").unwrap();
     guest.symlink(0, "d", b"other").unwrap();
     guest.unlink(0, "c (deleted)").unwrap();
+    silent(guest);
+}
+
+#[test]
+fn a_file_is_closed_when_its_program_closes_it() {
+    let (mut bench, mut other) = two();
+    let guest = &mut bench.guest;
+    let file = other.create(0, "file").unwrap();
+    guest.watch(0, CLOSE_WRITE, 1).unwrap();
+    let b = other.put_data(0, b"text");
+    let write = Request { b, flags: flags::HELD, ..Request::new(Operation::Write, file) };
+    for round in 0..3 {
+        other.call(write).unwrap();
+        silent(guest);
+        if round == 1 {
+            // By somebody else, who does not say so.
+            other.write(file, 0, b"text").unwrap();
+        }
+        other.ask(0, Request::new(Operation::Release, file));
+        assert_eq!(told(&hear(guest, 1)), [of(0, CLOSE_WRITE, "file")]);
+        other.ask(0, Request::new(Operation::Release, file));
+    }
     silent(guest);
 }
 
