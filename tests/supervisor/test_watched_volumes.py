@@ -118,6 +118,22 @@ def test_what_another_domain_changes(own: Any, tools: Any, source: Any) -> None:
     assert sorted(heard.events(3)) == ["/data DELETE,ISDIR d", "/data/d DELETE_SELF -", "/data/d IGNORED -"]
 
 
+def test_a_file_is_closed_when_its_program_closes_it(own: Any, tools: Any, source: Any) -> None:
+    name, _ = source
+    heard = watch(own, tools, name, "/data")
+    other = begin(own, name)
+    other("exec 3>/data/f; echo a >&3; sleep 1; echo b >&3; sleep 1; exec 3>&-; sleep 1")
+    assert heard.events(4) == [MADE[0], MADE[1], MADE[1], MADE[2]]
+
+
+def test_what_a_command_of_its_own_changes(own: Any, tools: Any, tmp_path: Any) -> None:
+    """Which has a storage service of its own."""
+    (tmp_path / "d").mkdir()
+    heard = watch(own, tools, str(tmp_path), "/data", "/data/d")
+    run = ("run", "--standalone", "--rm", "-v", f"{tmp_path}:/data", "busybox", "sh", "-ec")
+    changes(heard, lambda script: ok(own.cli(*run, script)))
+
+
 def test_what_a_container_changes(own: Any, tools: Any, source: Any) -> None:
     name, place = source
     (place / "d").mkdir()

@@ -121,6 +121,12 @@ impl Link {
         self.notes.len() >= NOTES && self.flush()
     }
 
+    /// The same, told at once. The caller rings the doorbell.
+    pub fn tell(&mut self, request: Request) {
+        self.notes.push(request);
+        self.flush();
+    }
+
     /// Some events that have come.
     pub fn events(&mut self) -> Vec<FileEvent> {
         if self.epoch == 0 {

@@ -81,6 +81,8 @@ pub struct Node {
     /// Its number among those that wait.
     pub(super) turn: AtomicU64,
     pub(super) failed: Failed,
+    /// The service has it open for writing until a program closes it.
+    pub(super) is_held: AtomicBool,
     /// A symbolic link's target, once it was asked for.
     target: Once<Box<[u8]>>,
     attachments: Attachments,
@@ -158,6 +160,7 @@ impl Node {
             flying: AtomicU32::new(0),
             turn: AtomicU64::new(0),
             failed: Failed::default(),
+            is_held: AtomicBool::new(false),
             target: Once::new(),
             attachments: Attachments::default(),
         })
