@@ -5,7 +5,7 @@
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::service::{NOT_READ_WRITE, Service, any, one_of, rule};
+use crate::service::{NOT_READ_WRITE, Service, any, is, one_of, rule};
 use crate::supervisor::{Capability, capability};
 use crate::{Check, Rule, Test};
 
@@ -23,6 +23,9 @@ const CAPABILITIES: &[Capability] = &[
     capability(3, "CAP_FOWNER", "modes, times and attributes of files of any owner"),
     capability(4, "CAP_FSETID", "set-group-ID bits of files of any group"),
 ];
+
+/// Events of inotify(7): MODIFY, ATTRIB, CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF.
+const CHANGES: u64 = 0xfce;
 
 /// What the storage service does.
 const OWN: &[Rule] = &[
@@ -65,6 +68,19 @@ const OWN: &[Rule] = &[
     any(nr::RECVMSG, "orders of the supervisor, with descriptors"),
     any(nr::SENDMSG, "descriptors of files without names, for a successor"),
     any(nr::FLOCK, "locks of files"),
+    rule(
+        nr::INOTIFY_INIT1,
+        &[&[is(0, "flags", 0x80800)]],
+        "flags IN_NONBLOCK and IN_CLOEXEC",
+        "what others change in files that a domain watches",
+    ),
+    rule(
+        nr::INOTIFY_ADD_WATCH,
+        &[&[Check { arg: 2, name: "mask", test: Test::Masked { mask: !CHANGES, value: 0 } }]],
+        "events of changes, not of reads",
+        "the same, of a file it has by a descriptor that names it alone: its directory of descriptors is its working directory",
+    ),
+    any(nr::INOTIFY_RM_WATCH, "files that a domain watches no more"),
     rule(
         nr::FCNTL,
         // GETFD, GET_SEALS, OFD_GETLK, OFD_SETLK

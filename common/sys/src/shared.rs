@@ -13,7 +13,7 @@ use doppel_abi_machine::session::SessionHeader;
 use doppel_abi_machine::{CallCounts, RingHeader, VirtualRegisters};
 use doppel_abi_service::{
     Account, Answers, Bells, ChannelHeader, Pulse, Requests, net::SocketHeader, storage::Charges,
-    storage::Leases, storage::Ledger, storage::SlotHeader, storage::Used,
+    storage::FileEvents, storage::Leases, storage::Ledger, storage::SlotHeader, storage::Used,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -47,6 +47,8 @@ unsafe impl SharedLayout for SlotHeader {}
 unsafe impl SharedLayout for Ledger {}
 // SAFETY: atomics only.
 unsafe impl SharedLayout for Leases {}
+// SAFETY: atomics, and padding that nobody reads.
+unsafe impl SharedLayout for FileEvents {}
 // SAFETY: atomics, and padding that nobody reads.
 unsafe impl SharedLayout for Used {}
 // SAFETY: atomics only.

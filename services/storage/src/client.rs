@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use doppel_abi_service::storage::{Answer, Ledger, Operation, Request, Traffic};
-use doppel_ring::Broken;
+use doppel_abi_service::storage::{Answer, FILE_EVENTS, FileEvents, Ledger, Request, Traffic};
+use doppel_ring::{Broken, Producer};
 use doppel_service::Channel;
-use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::{SharedMap, offset};
+use rustix::io::Errno;
 
+use crate::changes::Changes;
 use crate::engine::Pace;
 use crate::nodes::Nodes;
 use crate::stays::Stays;
@@ -20,6 +22,7 @@ use crate::throttle::{Limits, Throttle};
 pub(crate) struct Client {
     link: Mutex<Link>,
     nodes: Mutex<Nodes>,
+    changes: Arc<Changes>,
     pub memory: Arc<SharedMap>,
     /// Begins with the ledger.
     pub records: Arc<SharedMap>,
@@ -51,6 +54,9 @@ pub(crate) struct Link {
     waiting: VecDeque<Answer>,
     /// Slots, by bits, whose requests are not answered.
     busy: u64,
+    events: Producer,
+    /// An event found no room.
+    full: bool,
 }
 
 /// What a client has to do.
@@ -69,9 +75,12 @@ impl Client {
     pub fn new(channel: Channel, nodes: Nodes) -> Self {
         let (memory, records) = (channel.share(), nodes.share());
         let places = nodes.places();
-        let link = Link { channel, waiting: VecDeque::new(), busy: 0 };
+        let changes = nodes.changes().clone();
+        let link =
+            Link { channel, waiting: VecDeque::new(), busy: 0, events: Producer::default(), full: false };
         Self {
             link: Mutex::new(link),
+            changes,
             nodes: Mutex::new(nodes),
             memory,
             records,
@@ -98,6 +107,37 @@ impl Client {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What others change in its files.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Hears what others have changed, and tells the domain; some of it.
+    pub fn hear_changes(&self) {
+        for _ in 0..FORMER {
+            let Some((node, events)) = self.changes.former() else { break };
+            match self.watch(node, events, 0) {
+                // One that is not there any more is watched by nobody.
+                Ok(()) | Err(Errno::STALE | Errno::NOENT) => {}
+                Err(e) => doppel_service::say(format_args!("a domain's watch of a file is lost: {e}")),
+            }
+        }
+        self.changes.hear();
+        self.tell();
+    }
+
+    /// Tells the domain what waits, if there is something and room for it.
+    pub fn tell(&self) {
+        if self.changes.is_waiting() && self.link().tell(&self.changes).is_err() {
+            self.breaks();
+        }
+    }
+
+    /// Whether there is something to hear or to tell.
+    fn has_changes(&self) -> bool {
+        self.changes.is_told() || self.changes.is_waiting() && self.link().can_tell()
+    }
+
     /// From here on it has these limits.
     pub fn limit(&self, limits: &Limits) {
         self.weight.store(limits.weight.max(1), Ordering::Relaxed);
@@ -119,6 +159,9 @@ impl Client {
     pub fn take(&self, most: u32, now: Instant) -> Next {
         if self.broken.load(Ordering::Relaxed) {
             return Next::Broken;
+        }
+        if self.has_changes() {
+            self.hear_changes();
         }
         let released = self.throttled.load(Ordering::Relaxed) && self.may_take(most);
         if let Some(request) = released.then(|| self.throttle().ready(now)).flatten() {
@@ -177,6 +220,7 @@ impl Client {
     pub fn speaks(&self, most: u32) -> bool {
         let speaks = self.broken.load(Ordering::Relaxed)
             || self.has_released()
+            || self.has_changes()
             || self.link().channel.speaks().unwrap_or(true);
         speaks && self.may_take(most)
     }
@@ -195,7 +239,8 @@ impl Client {
     pub fn sleeps(&self, most: u32) -> bool {
         let silent = self.link().channel.sleep().unwrap_or(false)
             && !self.broken.load(Ordering::Relaxed)
-            && !self.has_released();
+            && !self.has_released()
+            && !self.has_changes();
         silent || !self.may_take(most)
     }
 
@@ -244,7 +289,7 @@ impl Link {
         self.channel.marked(|_| {});
         let Some(entry) = self.channel.hear_one()? else { return Ok(None) };
         let request = Request::decode(&entry).map_err(|_| Broken)?;
-        if request.operation != Operation::Forget {
+        if request.operation.is_answered() {
             let bit = 1u64.checked_shl(request.slot.into()).ok_or(Broken)?;
             if self.busy & bit != 0 {
                 return Err(Broken);
@@ -252,6 +297,42 @@ impl Link {
             self.busy |= bit;
         }
         Ok(Some(request))
+    }
+
+    /// Tells of events, as far as there is room.
+    fn tell(&mut self, changes: &Changes) -> Result<(), Broken> {
+        if !self.channel.agreed() {
+            return Ok(());
+        }
+        let memory = self.channel.share();
+        let ring = memory.get::<FileEvents>(offset(FILE_EVENTS)).ring();
+        self.full = false;
+        while let Some(event) = changes.next() {
+            if event.put(&mut self.events, &ring)? {
+                changes.took();
+            } else {
+                self.full = true;
+                if !self.can_tell() {
+                    break;
+                }
+            }
+        }
+        // All news wake by one word, so the ring's own is not looked at.
+        let _ = self.events.publish(&ring);
+        self.channel.mark(0);
+        self.channel.wake();
+        Ok(())
+    }
+
+    /// Whether there is room for events; if not, the guest kernel tells when there is some.
+    fn can_tell(&mut self) -> bool {
+        if !self.channel.agreed() {
+            return false;
+        }
+        let ring = self.channel.get::<FileEvents>(FILE_EVENTS).ring();
+        // It may have told of less than enough.
+        !self.full
+            || self.events.sleep(&ring).is_ok() && self.events.room(&ring).is_ok_and(|room| room >= ROOM)
     }
 
     fn answer(&mut self, answer: Answer) -> Result<(), Broken> {
@@ -273,6 +354,11 @@ impl Link {
         Ok(fits)
     }
 }
+
+/// Watches of a predecessor that are had again at once.
+const FORMER: usize = 32;
+/// Room in the ring of events for which one that was full is looked at again: more than any event takes.
+const ROOM: u32 = 64;
 
 /// Between two looks for files that are not written any more.
 pub(crate) const WRITERS: Duration = Duration::from_millis(200);

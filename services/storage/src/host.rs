@@ -2,15 +2,15 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::process::Resource;
 
+use crate::descriptors::Descriptors;
 use crate::nodes::{LOCKED, PINNED};
 use crate::quota::Quotas;
 
@@ -25,8 +25,8 @@ const LOCKS: usize = 1024;
 /// See above.
 #[derive(Debug)]
 pub(crate) struct Host {
-    /// Its own descriptors as a directory, by which a named file is opened.
-    descriptors: OwnedFd,
+    /// By which a named file is opened.
+    pub descriptors: Arc<Descriptors>,
     /// Descriptors that the process may have.
     most: usize,
     open_files: AtomicUsize,
@@ -43,7 +43,7 @@ impl Host {
     pub fn new() -> io::Result<Self> {
         let most = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Ok(Self {
-            descriptors: own_descriptors()?,
+            descriptors: Arc::new(Descriptors::new()?),
             most: usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(OWN),
             open_files: AtomicUsize::new(OPEN),
             pinned: AtomicUsize::new(PINNED),
@@ -80,8 +80,7 @@ impl Host {
 
     /// Opens what a descriptor names.
     pub fn open(&self, name: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
-        with_name(name, |name| rustix::fs::openat(&self.descriptors, name, flags, Mode::empty()))
+        self.descriptors.open(name, access)
     }
 
     /// Does something to what a descriptor names, by its name in the directory of descriptors.
@@ -90,7 +89,7 @@ impl Host {
         file: BorrowedFd<'_>,
         act: impl FnOnce(BorrowedFd<'_>, &CStr) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        with_name(file, |name| act(self.descriptors.as_fd(), name))
+        self.descriptors.by_name(file, act)
     }
 
     /// Keeps others from appending to a file, or from reading this directory.
@@ -108,48 +107,4 @@ fn one_of(locks: &[Mutex<()>], file: u64) -> MutexGuard<'_, ()> {
     let lock = usize::try_from(file).unwrap_or(0) % locks.len();
     // It protects nothing that could be half done.
     locks[lock].lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What a descriptor is called in the directory of descriptors.
-fn with_name<T>(fd: BorrowedFd<'_>, act: impl FnOnce(&CStr) -> Result<T, Errno>) -> Result<T, Errno> {
-    let mut digits = [0; 12];
-    let (mut at, mut n) = (digits.len() - 1, fd.as_raw_fd().unsigned_abs());
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            break;
-        }
-    }
-    act(CStr::from_bytes_with_nul(&digits[at..]).map_err(|_| Errno::BADF)?)
-}
-
-/// The directory of its own descriptors, above which nothing is.
-fn own_descriptors() -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let tree = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = match open_tree(rustix::fs::CWD, "/proc/self/fd", tree) {
-        // Only who may mount can have it without what is above.
-        Err(Errno::PERM) => return Ok(rustix::fs::open("/proc/self/fd", flags, Mode::empty())?),
-        tree => tree?,
-    };
-    Ok(rustix::fs::openat(&tree, c".", flags, Mode::empty())?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_descriptor_names_is_opened() {
-        let host = Host::new().unwrap();
-        for _ in 0..12 {
-            let name = rustix::fs::open("/", OFlags::PATH, Mode::empty()).unwrap();
-            let file = host.open(name.as_fd(), OFlags::DIRECTORY).unwrap();
-            let ino = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_ino;
-            assert_eq!(ino(&file), ino(&name));
-            std::mem::forget(name);
-        }
-    }
 }

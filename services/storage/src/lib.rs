@@ -5,7 +5,8 @@
 //! - `client`: one domain's channel: requests in, answers out.
 //! - `files`: what requests do to the host's files, each once.
 //! - `nodes`: which files a domain knows, in memory that outlives the process; `pins`: those that the manager keeps open.
-//! - `engine`: turns, and threads of which one leads; `host`: what all clients share.
+//! - `changes`: what others change in files that a domain watches; `budget`: what that may take of the host.
+//! - `engine`: turns, and threads of which one leads; `host`: what all clients share, its `descriptors` among that.
 //! - `quota`: what the files of a volume may take; `throttle`: what a domain may read and write in a second.
 //! - `lessor`: what a domain may keep of its volumes.
 //! - `serve`: the process, and the manager's orders; `said`: what it answers.
@@ -15,7 +16,10 @@
 //! business: whoever asks has been checked there, and what a domain may reach is the volume alone.
 #![forbid(unsafe_code)]
 
+mod budget;
+mod changes;
 mod client;
+mod descriptors;
 mod engine;
 mod files;
 mod host;

@@ -124,6 +124,7 @@ fn serve_until_end(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
     // What it opens it has opened. Nobody is served before its filter is there, which may be refused.
     let mut started = None;
     doppel_service::confine_with(&doppel_confine::STORAGE, false, || {
+        engine.host().descriptors.enter()?;
         started = Some(engine.start_held()?);
         Ok(())
     })?;

@@ -15,6 +15,7 @@ mod hostile;
 mod locks;
 mod names;
 mod operations;
+mod watches;
 
 /// A service on threads of its own, with one domain.
 struct Bench {

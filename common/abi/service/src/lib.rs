@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use doppel_ring::{Dirty, Entries, Header, Marks, Slot};
 
 /// Both sides must have the same.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// First word of a channel: "doppelch".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"doppelch");
 

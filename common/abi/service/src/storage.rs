@@ -12,6 +12,7 @@
 //! data of a request that changes something stay as they were asked: no answer is written over them.
 
 mod batch;
+mod events;
 mod leases;
 mod used;
 
@@ -22,6 +23,7 @@ use doppel_ring::{Entry, Ticket};
 use crate::layout;
 
 pub use batch::{STEPS, Split, Step};
+pub use events::{FILE_EVENTS, FileEvent, FileEvents, Name, file_event};
 pub use leases::{Keeps, LEASES, Lease, Leases};
 pub use used::{Amount, Charges, Used};
 
@@ -284,10 +286,20 @@ pub enum Operation {
     /// Does `a` changes of names, one after the other, which are the first `b` bytes of the buffer ([`Step`]); of one volume, that of
     /// `node`. One that fails keeps none of the others from being done. Answer: the first error, or 0. No attributes.
     Batch = 25,
+    /// Tells of changes to `node` that others make, and in it if it is a directory: the [`file_event`]s in `a`, by [`FileEvents`], until
+    /// [`Operation::Unwatch`]. Each one has a number `b`, larger than that of what was asked before; who comes late is not heard. ENOSPC: the
+    /// domain or the host has too many. No attributes.
+    Watch = 26,
+    /// Tells of them no more, if no [`Operation::Watch`] of a larger number than `b` came. No slot, no answer; need not be sent again to another
+    /// service domain.
+    Unwatch = 27,
+    /// A program that has written `node` with [`flags::HELD`] has closed it. No slot, no answer; need not be sent again to another service
+    /// domain.
+    Release = 28,
 }
 
 impl Operation {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 28] = [
         Self::Lookup,
         Self::Forget,
         Self::GetAttr,
@@ -313,7 +325,16 @@ impl Operation {
         Self::TmpFile,
         Self::Lock,
         Self::Batch,
+        Self::Watch,
+        Self::Unwatch,
+        Self::Release,
     ];
+
+    /// Whether there is an answer, and so a slot until that comes.
+    #[must_use]
+    pub fn is_answered(self) -> bool {
+        !matches!(self, Self::Forget | Self::Unwatch | Self::Release)
+    }
 
     fn from_number(number: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|op| *op as u16 == number)
@@ -336,6 +357,8 @@ pub mod flags {
     pub const DSYNC: u32 = 4;
     /// All of the file is; likewise.
     pub const SYNC: u32 = 8;
+    /// Who writes has the file open, until [`super::Operation::Release`]: to others it is closed then.
+    pub const HELD: u32 = 16;
     /// See [`super::Operation::Sync`].
     pub const DATA: u32 = 1;
     /// See [`super::Operation::Sync`].
@@ -696,7 +719,7 @@ mod tests {
     #[test]
     fn what_is_unknown_is_refused() {
         assert_eq!(Request::decode(&[0; 8]), Err(Unknown));
-        assert_eq!(Request::decode(&[26, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
+        assert_eq!(Request::decode(&[29, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
         assert_eq!(Request::decode(&[1 | 64 << 16, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
         assert_eq!(Answer::decode(&[64, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
     }

@@ -17,6 +17,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::client::{Client, Next, Taken, WRITERS};
+use crate::descriptors::followed;
 use crate::files::{Outcome, perform};
 use crate::host::Host;
 use crate::nodes::Nodes;
@@ -100,6 +101,8 @@ impl Engine {
     pub fn new(threads: u32, polls: bool) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
+        let host = Host::new()?;
+        host.descriptors.set_registry(poll.registry().try_clone()?);
         let now = Instant::now();
         let core = Core {
             poll,
@@ -126,7 +129,7 @@ impl Engine {
             crew: Crew::new(),
             threads,
             polls,
-            host: Arc::new(Host::new()?),
+            host: Arc::new(host),
             waker,
             end: Mutex::new(None),
             over: Condvar::new(),
@@ -357,6 +360,7 @@ impl Core {
         if place == self.clients.len() {
             self.clients.push(None);
         }
+        nodes.changes().set_place(place);
         self.clients[place] = Some((self.count, Arc::new(Client::new(channel, nodes)), Clock::default()));
         host.share(self.clients.iter().flatten().count());
         Ok(ClientId(place, self.count))
@@ -561,6 +565,7 @@ impl Core {
             polled => polled?,
         }
         let (mut told, mut asked) = (false, false);
+        let mut changed = Vec::new();
         for event in &self.events {
             match event.token() {
                 CONTROL => told = true,
@@ -572,6 +577,7 @@ impl Core {
                         let _ = rustix::io::read(bell, &mut [0; 8]);
                     });
                 }
+                token if let Some(place) = followed(token) => changed.push(place),
                 Token(place) => {
                     if let Some(Some((_, client, _))) = self.clients.get(place) {
                         client.link().channel.rung();
@@ -579,8 +585,14 @@ impl Core {
                 }
             }
         }
-        if asked {
+        if asked || !changed.is_empty() {
             self.beat();
+        }
+        for place in changed {
+            if let Some(Some((_, client, _))) = self.clients.get(place) {
+                client.changes().set_told();
+                client.hear_changes();
+            }
         }
         Ok(told)
     }

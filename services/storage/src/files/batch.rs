@@ -51,8 +51,14 @@ impl Work<'_> {
             other: step.other,
             ..*self.request
         };
-        let mut work =
-            Work { request: &request, before, made: false, names: Some(names.map(<[u8]>::to_vec)), ..*self };
+        let mut work = Work {
+            request: &request,
+            before,
+            made: false,
+            own: None,
+            names: Some(names.map(<[u8]>::to_vec)),
+            ..*self
+        };
         work.run().map(drop)
     }
 }

@@ -64,6 +64,9 @@ impl Work<'_> {
         let (r, len) = (self.request, self.length()?);
         self.nodes().writable(r.node)?;
         let file = self.data(r.node, true)?;
+        if r.flags & flags::HELD != 0 {
+            self.nodes().hold_writer(r.node);
+        }
         let (at, done) = if r.flags & flags::APPEND == 0 {
             (r.a, self.write_at(&file, r.a, len)?)
         } else {
@@ -79,7 +82,12 @@ impl Work<'_> {
             // The bytes are written in any case.
             let _ = rustix::fs::futimens(&file, &modified(r.other.cast_signed()));
         }
-        match r.flags & (flags::DSYNC | flags::SYNC) {
+        let synced = r.flags & (flags::DSYNC | flags::SYNC);
+        if synced != 0 {
+            // That may take long, and others write meanwhile.
+            self.was_heard(true);
+        }
+        match synced {
             0 => {}
             flags::DSYNC => rustix::fs::fdatasync(&file)?,
             _ => rustix::fs::fsync(&file)?,

@@ -13,6 +13,7 @@ mod disk;
 mod locks;
 mod names;
 mod shared;
+mod watch;
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,8 +55,12 @@ pub(crate) enum Outcome {
 
 /// Does what a request asks for, once. `waits`: also if the host's device is slow.
 pub(crate) fn perform(client: &Client, host: &Host, request: &Request, waits: bool) -> Outcome {
-    if request.operation == Operation::Forget {
-        client.nodes().forget(request.node, request.a);
+    if !request.operation.is_answered() {
+        match request.operation {
+            Operation::Unwatch => client.unwatch(request),
+            Operation::Release => client.nodes().release_writer(request.node),
+            _ => client.nodes().forget(request.node, request.a),
+        }
         return Outcome::Done(None, Traffic::default());
     }
     if (request.is_synced() || request.is_direct()) && !waits {
@@ -80,7 +85,7 @@ pub(crate) fn perform(client: &Client, host: &Host, request: &Request, waits: bo
     if writes.contains(&request.operation) {
         client.writes.store(true, Ordering::Relaxed);
     }
-    let mut work = Work { client, host, slot, request, before, waits, made: false, names: None };
+    let mut work = Work { client, host, slot, request, before, waits, made: false, names: None, own: None };
     let (error, done) = match work.run() {
         Ok(done) => (None, done),
         Err(Errno::AGAIN) if !waits && request.operation == Operation::Read => return Outcome::Waits,
@@ -94,6 +99,8 @@ pub(crate) fn perform(client: &Client, host: &Host, request: &Request, waits: bo
         node: done.node,
     };
     slot.finish(&answer);
+    // What others did before it is told before it.
+    client.tell();
     Outcome::Done(Some(answer), traffic(request, error, &done))
 }
 
@@ -131,17 +138,26 @@ struct Work<'a> {
     made: bool,
     /// The names of a change of a batch; otherwise they are in the slot's text.
     names: Option<[Vec<u8>; 2]>,
+    /// By this number it is known what is heard of it.
+    own: Option<u64>,
 }
 
 impl<'a> Work<'a> {
     fn run(&mut self) -> Result<Done> {
+        self.own = self.heard().map(|own| self.client.changes().begins(own));
+        let done = self.act();
+        self.was_heard(done.is_ok());
+        done
+    }
+
+    fn act(&mut self) -> Result<Done> {
         let disk = self.nodes().disk(self.request.node);
         if let Some(disk) = disk {
             return self.on_disk(&disk.stack);
         }
         match self.request.operation {
             Operation::Lookup => self.look_up(),
-            Operation::Forget => Ok(Done::default()),
+            Operation::Forget | Operation::Unwatch | Operation::Release => Ok(Done::default()),
             Operation::GetAttr => {
                 let file = self.nodes().name(self.request.node)?;
                 self.show(&file, self.request.node)
@@ -167,6 +183,7 @@ impl<'a> Work<'a> {
             Operation::RemoveXattr => self.remove_xattr(),
             Operation::Lock => self.lock(),
             Operation::Batch => self.batch(),
+            Operation::Watch => self.watch(),
         }
     }
 

@@ -219,6 +219,7 @@ impl Work<'_> {
             // It is gone, and has been made anew; or was not there, when a predecessor looked.
             return if first == NOTHING { Err(Errno::NOENT) } else { Ok(Done::default()) };
         }
+        self.loses_name(&s);
         self.keep(&dir, &name, &s)?;
         let lost = self.lost(r.node, &dir, &name, &s)?;
         let how = if r.operation == Operation::RmDir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
@@ -254,6 +255,10 @@ impl Work<'_> {
             }
         };
         let how = RenameFlags::from_bits_retain(how);
+        self.moves(&s);
+        if let Ok(victim) = &victim {
+            if how.is_empty() { self.loses_name(victim) } else { self.moves(victim) }
+        }
         // An exchange takes no name away, and who may not replace does not.
         let loses = victim.as_ref().ok().filter(|_| how.is_empty());
         let mut lost = None;

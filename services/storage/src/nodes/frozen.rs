@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use doppel_abi_service::storage::VOLUMES;
 use doppel_sys::handle::Handle;
 use rustix::fs::AtFlags;
 
@@ -56,6 +57,9 @@ pub fn copy_nodes(
             }
         }
         to.put(index, &record);
+    }
+    for volume in 0..VOLUMES {
+        to.set_root_watched(volume, from.root_watched(volume));
     }
     to.set_used(used);
     Ok(())

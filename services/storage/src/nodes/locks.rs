@@ -53,11 +53,12 @@ impl LockedFiles {
         Ok(file)
     }
 
-    /// Nothing of it is locked any more.
-    pub fn leave(&mut self, node: u64, pins: &Pins) {
-        let Some(file) = self.0.remove(&node) else { return };
+    /// Nothing of it is locked any more; whether it was open for that.
+    pub fn leave(&mut self, node: u64, pins: &Pins) -> bool {
+        let Some(file) = self.0.remove(&node) else { return false };
         release(file.as_fd());
         pins.unpin(node | LOCKS);
+        true
     }
 }
 

@@ -5,6 +5,7 @@
 mod frozen;
 mod locks;
 mod records;
+mod watched;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -24,7 +25,9 @@ use locks::LockedFiles;
 pub(crate) use records::{CHARGES, Identity, giver};
 use records::{Locator, Record, Records};
 pub use records::{memory, nodes_file};
+use watched::Bare;
 
+use crate::changes::{Changes, FileId};
 use crate::files::{open_name, statx};
 use crate::host::Host;
 use crate::pins::Pins;
@@ -35,6 +38,8 @@ use crate::volume::{Disk, DiskFiles, Volume};
 pub(crate) const PINNED: usize = 1024;
 /// A file that was written is open for that so long: while it is, nobody on the host can execute it.
 const WRITES: Duration = Duration::from_millis(200);
+/// So far ahead it was used last that a program of the domain has open: longer than anything runs.
+const HELD: Duration = Duration::from_secs(1 << 32);
 /// Directories through which a file is found that has no handle.
 const DEPTH: u32 = 128;
 
@@ -58,6 +63,7 @@ struct Root {
     file: Arc<OwnedFd>,
     read_only: bool,
     kind: FileType,
+    id: FileId,
     /// Its files are found by their handles.
     handles: bool,
     mount: u64,
@@ -83,6 +89,8 @@ pub(crate) struct Nodes {
     /// Nodes that are open for writing.
     writers: Vec<u64>,
     locked: LockedFiles,
+    changes: Arc<Changes>,
+    bare: Bare,
 }
 
 fn node_of(index: u32) -> u64 {
@@ -109,6 +117,8 @@ impl Nodes {
         let mut nodes = Self {
             records: Records::open(memory)?,
             roots: volumes.into_iter().map(|v| Root::new(v, &host)).collect::<io::Result<_>>()?,
+            changes: Arc::new(Changes::new(host.descriptors.clone())),
+            bare: Bare::default(),
             host,
             pins,
             pinned: 0,
@@ -141,6 +151,7 @@ impl Nodes {
                 Err(_) => nodes.pins.unpin(node),
             }
         }
+        nodes.changes.were(nodes.former());
         Ok(nodes)
     }
 
@@ -209,10 +220,11 @@ impl Nodes {
     /// A file has lost its last name, of which no program has it in use: it is held open here no longer.
     pub fn close_lost(&mut self, s: &Statx) {
         for volume in (0..).take(self.roots.len()) {
-            if let Some(index) = self.known.get(&Identity::of(volume, s))
-                && self.open.get(index).is_some_and(|open| !open.pinned)
+            if let Some(&index) = self.known.get(&Identity::of(volume, s))
+                && self.open.get(&index).is_some_and(|open| !open.pinned)
+                && let Some(open) = self.open.remove(&index)
             {
-                self.open.remove(index);
+                self.close(index, open);
             }
         }
     }
@@ -322,7 +334,12 @@ impl Nodes {
 
     /// A file has no locks any more.
     pub fn unlocked(&mut self, node: u64) {
-        self.locked.leave(node, &self.pins);
+        if self.locked.leave(node, &self.pins)
+            && let (Ok(volume), Ok(id)) = (self.volume_of(node), self.file_id(node))
+        {
+            // The manager closes the last descriptor, which may write.
+            self.changes.owes(volume, id);
+        }
     }
 
     /// It was opened.
@@ -347,10 +364,11 @@ impl Nodes {
         self.hold(index, |open| open.write = Some((file, Instant::now())));
     }
 
-    /// Closes what was not written lately; false if there is nothing left to close.
+    /// Closes what was not written lately; false if there is nothing left to close but what programs have open.
     pub fn close_writers(&mut self, now: Instant) -> bool {
         let idle = |last: &Instant| now.saturating_duration_since(*last) >= WRITES;
         let (open, roots) = (&mut self.open, &mut self.roots);
+        let (mut closed, mut left) = (Vec::new(), false);
         self.writers.retain(|&node| {
             let write = match u32::try_from(node.wrapping_sub(VOLUMES)) {
                 Ok(index) => open.get_mut(&index).map(|open| &mut open.write),
@@ -358,11 +376,13 @@ impl Nodes {
             };
             let Some(write) = write else { return false };
             if write.as_ref().is_some_and(|(_, used)| idle(used)) {
-                *write = None;
+                closed.extend(write.take().map(|(file, _)| (node, file)));
             }
+            left |= write.as_ref().is_some_and(|(_, used)| *used < now + HELD / 2);
             write.is_some()
         });
-        !self.writers.is_empty()
+        closed.into_iter().for_each(|(node, file)| self.close_writer(node, file));
+        left
     }
 
     /// The node of a file that is known, given once more.
@@ -431,8 +451,10 @@ impl Nodes {
             return Err(e);
         }
         let kind = FileType::from_raw_mode(found.statx.stx_mode.into());
-        self.records
-            .put(index, &Record { given: 1, giver: found.giver, identity, kind, locator: Locator::None });
+        self.records.put(
+            index,
+            &Record { given: 1, giver: found.giver, identity, kind, watched: 0, locator: Locator::None },
+        );
         self.lead(index, locator);
         self.known.insert(identity, index);
         if writes {
@@ -465,10 +487,14 @@ impl Nodes {
             if given > 0 {
                 return;
             }
-            if self.open.remove(&index).is_some_and(|open| open.pinned) {
-                self.unpin(index);
+            if let Some(open) = self.open.remove(&index) {
+                if open.pinned {
+                    self.unpin(index);
+                }
+                self.close(index, open);
             }
             self.unlocked(node);
+            self.watched_no_more(index);
             if self.known.get(&record.identity) == Some(&index) {
                 self.known.remove(&record.identity);
             }
@@ -569,6 +595,9 @@ impl Nodes {
             let quota = root.and_then(|root| root.quota.as_ref());
             open.holding = quota.and_then(|quota| quota.hold((device, inode), file));
         }
+        if self.bare.has(index) && !open.pinned {
+            self.open.remove(&index);
+        }
         let most = self.host.open_files() + self.pinned;
         let mut looks = self.order.len();
         while (self.open.len() > most || self.order.len() > 2 * most)
@@ -578,7 +607,11 @@ impl Nodes {
             looks -= 1;
             match self.open.get(&oldest) {
                 Some(open) if open.pinned || oldest == index => self.order.push_back(oldest),
-                Some(_) => drop(self.open.remove(&oldest)),
+                Some(_) => {
+                    if let Some(open) = self.open.remove(&oldest) {
+                        self.close(oldest, open);
+                    }
+                }
                 // It was forgotten.
                 None => {}
             }
@@ -602,6 +635,7 @@ impl Root {
             devices: volume.devices,
             read_only: volume.read_only,
             kind: FileType::from_raw_mode(s.stx_mode.into()),
+            id: FileId::of(&s),
             handles,
             mount: s.stx_mnt_id,
             write: None,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use doppel_abi_service::storage::Ledger;
+use doppel_abi_service::storage::{Ledger, VOLUMES};
 use doppel_sys::handle::{Handle, LONGEST};
 use doppel_sys::shared::{SharedMap, offset};
 use rustix::fs::{FileType, FlockOperation, MemfdFlags, SealFlags, Statx, StatxFlags};
@@ -23,6 +23,8 @@ const RECORD: usize = WORDS * 8 + LONGEST;
 const LEDGER: usize = 4096;
 /// Where in that page the [`Charges`](doppel_abi_service::storage::Charges) are.
 pub(crate) const CHARGES: usize = 1024;
+/// Where in that page the events are by which the roots of volumes are watched, 4 bytes each.
+const ROOTS: usize = 512;
 /// Size of the memory in bytes; it is sparse.
 pub(super) const SIZE: u64 = LEDGER as u64 + MOST as u64 * RECORD as u64;
 
@@ -117,6 +119,8 @@ pub(crate) struct Record {
     pub giver: u64,
     pub identity: Identity,
     pub kind: FileType,
+    /// Events by which it is watched, of the lowest 16 bits.
+    pub watched: u32,
     pub locator: Locator,
 }
 
@@ -139,7 +143,7 @@ impl Record {
         let words: [u64; WORDS] = [
             self.given,
             self.giver,
-            self.identity.volume | u64::from(self.kind.as_raw_mode()) << 32,
+            self.identity.volume | u64::from(self.kind.as_raw_mode()) << 32 | u64::from(self.watched) << 48,
             self.identity.device,
             self.identity.inode,
             self.identity.born,
@@ -180,11 +184,14 @@ impl Record {
                 inode: word(4),
                 born: word(5),
             },
-            kind: FileType::from_raw_mode((word(2) >> 32) as u32),
+            kind: FileType::from_raw_mode((word(2) >> 32) as u32 & 0xffff),
+            watched: (word(2) >> 48) as u32,
             locator,
         }
     }
 }
+
+const _: () = assert!(size_of::<Ledger>() <= ROOTS && ROOTS + 4 * VOLUMES as usize <= CHARGES);
 
 /// The memory.
 #[derive(Debug)]
@@ -240,6 +247,18 @@ impl Records {
         self.map.write(place(index), &given.to_le_bytes());
     }
 
+    /// By which events the root of a volume is watched.
+    pub fn root_watched(&self, volume: u64) -> u32 {
+        let mut bytes = [0; 4];
+        self.map.read(ROOTS + 4 * offset(volume), &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    /// It is watched by these; callers check that there is such a volume.
+    pub fn set_root_watched(&self, volume: u64, events: u32) {
+        self.map.write(ROOTS + 4 * offset(volume), &events.to_le_bytes());
+    }
+
     /// A record that nobody uses.
     pub fn take(&mut self) -> Result<u32, Errno> {
         if let Some(index) = self.free.pop() {
@@ -268,7 +287,8 @@ mod tests {
         let identity = Identity { volume: 63, device: u64::MAX, inode: 5, born: 6 };
         let name = Locator::Name { parent: 1 << 40, name: vec![b'n'; LONGEST] };
         for locator in [Locator::None, Locator::Handle(handle), name] {
-            let record = Record { given: 1, giver: 2, identity, kind: FileType::RegularFile, locator };
+            let record =
+                Record { given: 1, giver: 2, identity, kind: FileType::RegularFile, watched: 0xfce, locator };
             assert_eq!(Record::decode(&record.encode()), record);
         }
     }
@@ -278,8 +298,14 @@ mod tests {
         let memory = memory().unwrap();
         let mut one = Records::open(&memory).unwrap();
         let identity = Identity { volume: 0, device: 1, inode: 2, born: 3 };
-        let record =
-            Record { given: 1, giver: 9, identity, kind: FileType::Directory, locator: Locator::None };
+        let record = Record {
+            given: 1,
+            giver: 9,
+            identity,
+            kind: FileType::Directory,
+            watched: 0,
+            locator: Locator::None,
+        };
         assert_eq!((one.take(), one.take()), (Ok(0), Ok(1)));
         one.put(1, &record);
         one.set_given(1, 5, 8);

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use doppel_abi_service::storage::{
-    BUFFER, Operation, Request, SECOND, SIZE, SLOTS, SlotHeader, Step, VOLUMES, buffer, flags, header, text,
+    BUFFER, FILE_EVENTS, FileEvent, FileEvents, Operation, Request, SECOND, SIZE, SLOTS, SlotHeader, Step,
+    VOLUMES, buffer, file_event, flags, header, text,
 };
 use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, layout};
 use doppel_ring::{Consumer, Producer, Ticket};
@@ -39,6 +40,7 @@ pub struct Hostile {
     doorbell: OwnedFd,
     requests: Producer,
     answers: Consumer,
+    events: Consumer,
     tickets: u64,
     /// So many of 256 acts break the protocol.
     temper: u8,
@@ -81,8 +83,8 @@ impl Hostile {
     #[must_use]
     pub fn new(memory: &OwnedFd, doorbell: OwnedFd, temper: u8) -> Self {
         let map = SharedMap::new(memory.as_fd(), offset(SIZE)).expect("memory for a channel");
-        let (requests, answers) = Default::default();
-        let hostile = Self { map, doorbell, requests, answers, tickets: 0, temper };
+        let (requests, answers, events) = Default::default();
+        let hostile = Self { map, doorbell, requests, answers, events, tickets: 0, temper };
         let header: &ChannelHeader = hostile.map.get(0);
         header.guest_epoch.store(header.epoch.load(Ordering::SeqCst), Ordering::SeqCst);
         hostile
@@ -104,8 +106,8 @@ impl Hostile {
     /// Asks for something, if there is room.
     fn ask(&mut self, bytes: &mut impl Iterator<Item = u8>) {
         self.hear();
-        let Some(mut request) = (1..25)
-            .nth(usize::from(byte(bytes)) % 24)
+        let Some(mut request) = (1..29)
+            .nth(usize::from(byte(bytes)) % 28)
             .and_then(|operation| Request::decode(&[operation, 0, 0, 0, 0, 0, 0, 0]).ok())
         else {
             return;
@@ -115,7 +117,7 @@ impl Hostile {
         request.slot = if slot < 250 { slot % FEW } else { slot % SLOTS };
         request.ticket = Ticket(if byte(bytes) < 240 { self.tickets } else { self.tickets / 2 });
         request.flags = match byte(bytes) {
-            n @ 0..160 => u32::from(n) % 8,
+            n @ 0..160 => u32::from(n) % 32,
             n @ 160..200 => flags::AGAIN | (u32::from(n) % 4),
             n @ 200..220 => flags::UNUSED | (u32::from(n) % 4),
             _ => word(bytes) as u32,
@@ -138,6 +140,9 @@ impl Hostile {
             }
             Operation::Allocate => (request.a, request.b) = (number(bytes) & ROOM, number(bytes) & ROOM),
             Operation::Batch => (request.a, request.b) = self.put_steps(request.slot, bytes),
+            Operation::Watch => {
+                (request.a, request.b) = (number(bytes) & u64::from(file_event::ALL), byte(bytes).into());
+            }
             _ => {}
         }
         (request.c, request.d) = (u32::from(byte(bytes) / 128), u32::from(byte(bytes) / 128));
@@ -182,6 +187,9 @@ impl Hostile {
         let answers = self.map.get::<Answers>(offset(layout::ANSWERS)).ring();
         while let Ok(Some(_)) = self.answers.pop(&answers) {}
         let _ = self.answers.release(&answers);
+        let events = self.map.get::<FileEvents>(offset(FILE_EVENTS)).ring();
+        while let Ok(Some(_)) = FileEvent::take(&mut self.events, &events) {}
+        let _ = self.events.release(&events);
     }
 
     /// Writes where it likes.
@@ -191,7 +199,8 @@ impl Hostile {
         let at = match byte(bytes) {
             n @ 0..60 => u64::from(n) * 8 % size_of::<ChannelHeader>() as u64,
             n @ 60..100 => layout::REQUESTS + u64::from(n) % 32 * 8,
-            n @ 100..140 => layout::ANSWERS + u64::from(n) % 32 * 8,
+            n @ 100..136 => layout::ANSWERS + u64::from(n) % 32 * 8,
+            n @ 136..140 => FILE_EVENTS + u64::from(n) % 32 * 8,
             n @ 140..150 => layout::TO_SERVICE + u64::from(n) * 8 % size_of::<Bells>() as u64,
             n @ 150..200 => header(slot) + u64::from(n) * 8 % size_of::<SlotHeader>() as u64,
             n @ 200..230 => text(slot) + u64::from(n),

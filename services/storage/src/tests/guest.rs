@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use doppel_abi_service::storage::{
-    Answer, Attributes, BUFFER, Changes, DirectoryEntry, Operation, Request, SECOND, SIZE, SLOTS, Step,
-    buffer, flags, header, set, shown, text,
+    Answer, Attributes, BUFFER, Changes, DirectoryEntry, FILE_EVENTS, FileEvent, FileEvents, Operation,
+    Request, SECOND, SIZE, SLOTS, Step, buffer, flags, header, set, shown, text,
 };
-use doppel_abi_service::{Answers, ChannelHeader, Requests, layout, sleeps};
+use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, layout, sleeps};
 use doppel_ring::{Consumer, Producer, Ticket};
 use doppel_sys::shared::{SharedMap, offset};
 use rustix::thread::futex;
@@ -23,6 +23,7 @@ pub struct Guest {
     epoch: u32,
     requests: Producer,
     answers: Consumer,
+    events: Consumer,
     tickets: u64,
     /// What is under way, by slot.
     asked: Vec<Option<Request>>,
@@ -42,6 +43,7 @@ impl Guest {
             epoch: 0,
             requests: Producer::default(),
             answers: Consumer::default(),
+            events: Consumer::default(),
             tickets: 0,
             asked: vec![None; SLOTS.into()],
             done: vec![None; SLOTS.into()],
@@ -66,6 +68,8 @@ impl Guest {
         self.successors += u32::from(self.epoch != 0);
         self.epoch = epoch;
         (self.requests, self.answers) = (Producer::default(), Consumer::default());
+        self.events = Consumer::default();
+        self.map.get::<FileEvents>(offset(FILE_EVENTS)).header.reset();
         self.map.get::<Requests>(offset(layout::REQUESTS)).header.reset();
         self.map.get::<Answers>(offset(layout::ANSWERS)).header.reset();
         self.header().guest_epoch.store(epoch, Ordering::SeqCst);
@@ -91,7 +95,7 @@ impl Guest {
         self.begin();
         self.tickets += 1;
         let request = Request { slot, ticket: Ticket(self.tickets), ..request };
-        if request.operation != Operation::Forget {
+        if request.operation.is_answered() {
             self.asked[usize::from(slot)] = Some(request);
         }
         self.push(&request);
@@ -116,6 +120,28 @@ impl Guest {
         self.hear();
         let answer = self.done[usize::from(slot)].take()?;
         Some(if answer.error == 0 { Ok(answer) } else { Err(answer.error) })
+    }
+
+    /// The events that are there.
+    pub fn events(&mut self) -> Vec<FileEvent> {
+        self.begin();
+        self.map.get::<Bells>(offset(layout::TO_GUEST)).take(|_| {});
+        let ring = self.map.get::<FileEvents>(offset(FILE_EVENTS)).ring();
+        let taken = std::iter::from_fn(|| FileEvent::take(&mut self.events, &ring).unwrap()).collect();
+        if self.events.release(&ring) {
+            self.ring();
+        }
+        taken
+    }
+
+    /// Watches a file for these events, by the request of this number.
+    pub fn watch(&mut self, node: u64, events: u32, number: u64) -> Result<(), Errno> {
+        self.call(Request { a: events.into(), b: number, ..Request::new(Operation::Watch, node) }).map(drop)
+    }
+
+    /// Watches it no more.
+    pub fn unwatch(&mut self, node: u64, number: u64) {
+        self.ask(0, Request { b: number, ..Request::new(Operation::Unwatch, node) });
     }
 
     /// Waits for the answer in a slot.

@@ -18,6 +18,7 @@ mod held;
 mod killed;
 mod oracle;
 mod switched;
+mod watches;
 mod whole;
 
 use guest::Guest;
@@ -77,6 +78,7 @@ const TESTS: &[(&str, fn())] = &[
     ("killed::what_is_pinned_is_bounded", killed::what_is_pinned_is_bounded),
     ("killed::counts_do_not_go_down", killed::counts_do_not_go_down),
     ("switched::nothing_below_changes", switched::nothing_below_changes),
+    ("killed::what_is_watched_stays_so", watches::watches_stay),
     ("held::one_that_waits_for_the_host_holds_up_nobody_else", held::one_waits),
     ("held::many_that_wait_hold_up_nobody_else", held::many_wait),
     ("held::one_that_hangs_is_replaced", held::hangs),

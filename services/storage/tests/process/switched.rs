@@ -59,7 +59,8 @@ pub fn nothing_below_changes() {
             fixture.kill();
         }
         std::thread::scope(|scope| {
-            scope.spawn(|| (n % 4 == 2).then(|| fixture.kill()));
+            let kill = || (n % 4 == 2).then(|| fixture.kill());
+            std::thread::Builder::new().spawn_scoped(scope, kill).unwrap();
             attachment.switch_disk(0, files(dir, n)).unwrap();
         });
         if n % 4 == 3 {

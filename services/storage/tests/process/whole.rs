@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use doppel_abi_service::storage::file_event::ALL;
 use doppel_abi_service::storage::{Changes, Operation, Request, Step, flags, set};
 use doppel_storage::Volume;
 
@@ -14,6 +15,9 @@ pub fn every_operation_passes_the_filter() {
     let dir = g.make(0, "dir", 0o042_775).unwrap();
     let fifo = g.make(0, "fifo", 0o010_600).unwrap();
     let link = g.symlink(0, "link", b"target").unwrap();
+    for (node, number) in [(0, 1), (dir, 2), (fifo, 3), (link, 4)] {
+        g.watch(node, ALL, number).unwrap();
+    }
     let file = g.create(dir, "file").unwrap();
     // Who is not root has one owner.
     let owner = if rustix::process::geteuid().is_root() { (5, 6) } else { (0, 0) };
@@ -56,6 +60,10 @@ pub fn every_operation_passes_the_filter() {
         g.wait(slot).unwrap();
     }
     assert_eq!(g.successors, 0);
+    // All of that it did itself.
+    assert_eq!(g.events(), []);
+    g.unwatch(0, 5);
+    g.attributes(0).unwrap();
     // It can neither leave its root nor see where that is on the host.
     let status =
         |what: &str| std::fs::read_to_string(format!("/proc/{}/{what}", fixture.manager.pid().unwrap()));

@@ -40,6 +40,9 @@ struct Event {
 }
 
 impl Event {
+    /// Some were lost.
+    const OVERFLOW: Self = Self { wd: -1, mask: InotifyMask::Q_OVERFLOW, cookie: 0, name: Vec::new() };
+
     /// Bytes it takes when read: names are padded to a multiple of the header with at least one NUL.
     fn size(&self) -> usize {
         HEADER + if self.name.is_empty() { 0 } else { (self.name.len() + 1).next_multiple_of(HEADER) }
@@ -132,11 +135,33 @@ fn tell_path(path: &Path, mask: InotifyMask) {
     tell(path.inode(), mask, 0, &[], false);
 }
 
-/// Queues an event at the watches of `inode` that want it.
+/// Others have changed a file, or a name in a directory, which outlives what it stood for. Whoever tells of that may not wait.
+pub fn outside_event(inode: &Arc<dyn Inode>, mask: InotifyMask, cookie: u32, name: &[u8]) {
+    queue(inode, mask, cookie, name, false);
+    if mask.contains(InotifyMask::DELETE_SELF) {
+        forget(inode);
+    }
+}
+
+/// Others may have changed a file, and nobody knows how.
+pub fn missed(inode: &Arc<dyn Inode>) {
+    let Some(list) = inode.attachments().and_then(|a| a.get::<Watches>()) else { return };
+    let watches: Vec<_> = list.0.lock().clone();
+    for instance in watches.iter().filter_map(|w| w.instance.upgrade()) {
+        instance.push(Event::OVERFLOW);
+    }
+}
+
+/// Tells the watches of `inode` that want it.
 fn tell(inode: &Arc<dyn Inode>, mask: InotifyMask, cookie: u32, name: &[u8], unlinked: bool) {
     if !name.is_empty() || mask.contains(InotifyMask::ISDIR) {
         dnotify::tell(inode, mask);
     }
+    queue(inode, mask, cookie, name, unlinked);
+}
+
+/// Queues an event at them.
+fn queue(inode: &Arc<dyn Inode>, mask: InotifyMask, cookie: u32, name: &[u8], unlinked: bool) {
     let Some(list) = inode.attachments().and_then(|a| a.get::<Watches>()) else { return };
     let watches: Vec<_> = list.0.lock().clone();
     for w in watches {
@@ -178,7 +203,14 @@ impl Watch {
             l.0.lock().retain(|w| !Arc::ptr_eq(w, self));
         }
         uncount(1);
+        self.inode.unwatch(&|| wanted(&self.inode) != 0);
     }
+}
+
+/// The events that watches of an inode want.
+fn wanted(inode: &Arc<dyn Inode>) -> u32 {
+    let list = inode.attachments().and_then(|a| a.get::<Watches>());
+    list.map_or(0, |list| list.0.lock().iter().fold(0, |all, w| all | w.mask().bits()))
 }
 
 impl Inotify {
@@ -192,12 +224,7 @@ impl Inotify {
             if s.queue.len() < MAX_QUEUED {
                 s.queue.push_back(e);
             } else if s.queue.len() == MAX_QUEUED {
-                s.queue.push_back(Event {
-                    wd: -1,
-                    mask: InotifyMask::Q_OVERFLOW,
-                    cookie: 0,
-                    name: Vec::new(),
-                });
+                s.queue.push_back(Event::OVERFLOW);
             } else {
                 return;
             }
@@ -213,9 +240,21 @@ impl Inotify {
         Some(())
     }
 
-    /// Watches what was found; who may is the caller's matter.
+    /// Watches what was found; who may is the caller's matter. Others that may change it tell of that from here on.
     pub fn add(&self, path: &Path, mask: InotifyMask) -> Result<i32> {
         let inode = path.inode();
+        let (wd, new) = self.enter(inode, mask)?;
+        let watched = inode.watch(&|| wanted(inode));
+        if watched.is_err() && new {
+            // It was never there.
+            let gone = self.state.lock().watches.remove(&wd);
+            gone.iter().for_each(Watch::detach);
+        }
+        watched.map(|()| wd)
+    }
+
+    /// The number of the watch of an inode, and whether it is a new one.
+    fn enter(&self, inode: &Arc<dyn Inode>, mask: InotifyMask) -> Result<(i32, bool)> {
         let list = inode.attachments().map(|a| a.get_or_insert(Watches::default));
         let mut s = self.state.lock();
         let same = |w: &&Arc<Watch>| Arc::ptr_eq(&w.inode, inode);
@@ -225,7 +264,7 @@ impl Inotify {
             }
             let all = if mask.contains(InotifyMask::MASK_ADD) { w.mask() | mask } else { mask };
             w.mask.store(all.bits(), Ordering::Relaxed);
-            return Ok(w.wd);
+            return Ok((w.wd, false));
         }
         if s.watches.len() >= MAX_WATCHES {
             return Err(Errno::ENOSPC);
@@ -244,7 +283,7 @@ impl Inotify {
         if let Some(l) = list {
             l.0.lock().push(w);
         }
-        Ok(wd)
+        Ok((wd, true))
     }
 
     /// Takes the first event if it takes at most `room` bytes. `None` if the queue is empty.

@@ -1,10 +1,12 @@
 //! What open files and directories of a volume do.
 
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use doppel_abi_service::storage::{
     Attributes, BUFFER, Changes, DirectoryEntry, Operation, Request, flags, set,
 };
+use doppel_machine::storage::CHANNEL;
 
 use super::call::Call;
 use super::mapped;
@@ -136,7 +138,8 @@ impl Node {
         if n == 0 {
             return Ok((0, 0, true));
         }
-        call.start(Request { b: n as u64, flags: flags::APPEND, ..self.request(Operation::Write) });
+        let flags = flags::APPEND | self.holds();
+        call.start(Request { b: n as u64, flags, ..self.request(Operation::Write) });
         let (wrote, end) = self.written(&call, n, Some(held))?;
         Ok((wrote, end, wrote < n))
     }
@@ -196,6 +199,14 @@ impl Node {
     }
 }
 
+impl Node {
+    /// What a write says for a program that has the file open.
+    pub(super) fn holds(&self) -> u32 {
+        self.is_held.store(true, Ordering::Release);
+        flags::HELD
+    }
+}
+
 impl FileOps for Node {
     fn splice(&self) -> Splice {
         if self.kind() == FileType::Directory { Splice::Neither } else { Splice::Both }
@@ -235,6 +246,15 @@ impl FileOps for Node {
 
     fn append(&self, file: &File, input: &mut Input<'_>, offset: u64) -> Result<(usize, u64)> {
         self.write_all(file, input, offset, true)
+    }
+
+    /// Others see that it is closed at once, if the service has it open for that.
+    fn release(&self, file: &File) {
+        if file.writable() && self.is_held.swap(false, Ordering::AcqRel) {
+            let storage = self.volume.storage;
+            storage.link.lock().tell(self.request(Operation::Release));
+            CHANNEL.ring();
+        }
     }
 
     fn seekable(&self) -> bool {

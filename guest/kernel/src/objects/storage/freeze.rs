@@ -85,6 +85,7 @@ pub fn resumed() {
     let Some(storage) = storage() else { return };
     // Whoever watched stayed behind.
     storage.watched.store(false, Ordering::SeqCst);
+    storage.watched_files.restart();
     storage.leases_before.store(storage.freezing.last_lease.load(Ordering::SeqCst), Ordering::SeqCst);
     storage.link.lock().restart();
     storage.hear();

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use doppel_abi_service::ENTRIES;
-use doppel_abi_service::storage::{Answer, Operation, Request, SLOTS, flags};
-use doppel_machine::storage::CHANNEL;
+use doppel_abi_service::storage::{Answer, FileEvent, Operation, Request, SLOTS, flags};
+use doppel_machine::storage::{CHANNEL, file_events};
 use doppel_ring::{Consumer, Entries, Entry, Producer, Ticket};
 
 /// Where a slot is.
@@ -20,8 +20,10 @@ enum State {
     Answered(Answer),
 }
 
-/// Numbers that were given back and are kept before the service is told.
-const FORGOTTEN: usize = 64;
+/// Requests without an answer that are kept before the service is told.
+const NOTES: usize = 64;
+/// Events that are taken at once.
+const EVENTS: usize = 32;
 
 /// Private side of the rings.
 #[derive(Default)]
@@ -36,8 +38,9 @@ pub(super) struct Link {
     slots: Slots,
     /// Slots whose requests have no room in the ring, in order.
     queued: Vec<u16>,
-    /// Nodes that are given back, and how often they were given.
-    forgotten: Vec<(u64, u64)>,
+    events: Consumer,
+    /// Requests that nobody answers.
+    notes: Vec<Request>,
     /// The domain is being frozen: threads begin nothing.
     closed: bool,
 }
@@ -109,8 +112,34 @@ impl Link {
 
     /// Gives a node back; true: the service is told now, ring it.
     pub fn forget(&mut self, node: u64, times: u64) -> bool {
-        self.forgotten.push((node, times));
-        self.forgotten.len() >= FORGOTTEN && self.flush()
+        self.note(Request { a: times, ..Request::new(Operation::Forget, node) })
+    }
+
+    /// Asks for what is not answered; true: the service is told now, ring it.
+    pub fn note(&mut self, request: Request) -> bool {
+        self.notes.push(request);
+        self.notes.len() >= NOTES && self.flush()
+    }
+
+    /// The same, told at once. The caller rings the doorbell.
+    pub fn tell(&mut self, request: Request) {
+        self.notes.push(request);
+        self.flush();
+    }
+
+    /// Some events that have come.
+    pub fn events(&mut self) -> Vec<FileEvent> {
+        if self.epoch == 0 {
+            return Vec::new();
+        }
+        let ring = file_events().ring();
+        // One that is broken says nothing any more.
+        let next = || FileEvent::take(&mut self.events, &ring).ok().flatten();
+        let taken: Vec<_> = core::iter::from_fn(next).take(EVENTS).collect();
+        if !taken.is_empty() && self.events.release(&ring) {
+            CHANNEL.ring();
+        }
+        taken
     }
 
     /// Takes all answers there are, and marks their slots as done. Begins anew if the service domain is another one.
@@ -151,6 +180,8 @@ impl Link {
         self.epoch = epoch;
         self.requests = Producer::default();
         self.answers = Consumer::default();
+        self.events = Consumer::default();
+        file_events().header.reset();
         CHANNEL.requests().header.reset();
         CHANNEL.answers().header.reset();
         if again {
@@ -199,13 +230,12 @@ impl Link {
         self.queued.drain(..sent);
         let mut some = sent > 0;
         while self.queued.is_empty()
-            && let Some((node, times)) = self.forgotten.last()
+            && let Some(request) = self.notes.last()
         {
-            let request = Request { a: *times, ..Request::new(Operation::Forget, *node) };
             if self.requests.push(&ring, &request.encode()) != Ok(true) {
                 break;
             }
-            self.forgotten.pop();
+            self.notes.pop();
             some = true;
         }
         // The doorbell has a word of its own.

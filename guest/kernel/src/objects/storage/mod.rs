@@ -6,9 +6,11 @@
 //! Under a lease (`doppel_abi_service::storage::Leases`) nobody else has the volume: then names, attributes and pages are kept, and each
 //! is worth something as long as the lease is the one it was found under. Without one nothing is kept but names, which are looked up
 //! again at each walk: other domains may change them.
+//! What these change in files that programs watch the service tells (`events`).
 //! Lock order: a directory's names → a node's pages → a slot → a volume's changes of names → the table of nodes → the link.
 
 mod call;
+mod events;
 mod file;
 pub mod freeze;
 mod kept;
@@ -27,6 +29,7 @@ mod xattr;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use doppel_abi_service::sleeps;
@@ -43,6 +46,7 @@ use crate::kernel;
 use crate::objects::pages::PAGE;
 
 use call::{Before, Call};
+use events::Watched;
 use kept::Kept;
 use link::Link;
 pub use mapped::settle;
@@ -81,6 +85,8 @@ pub struct Storage {
     mapped: SpinLock<Vec<Arc<Node>>>,
     maps: AtomicU32,
     freezing: Freezing,
+    /// Files that programs watch.
+    watched_files: Watched,
     /// How long answers took lately that wait for the host's device.
     device_ns: AtomicU64,
     /// Number of the last lease of the channels before this one.
@@ -118,6 +124,7 @@ impl Default for Storage {
             mapped: SpinLock::default(),
             maps: AtomicU32::new(0),
             freezing: Freezing::default(),
+            watched_files: Watched::default(),
             device_ns: AtomicU64::new(0),
             leases_before: AtomicU32::new(0),
         }
@@ -264,6 +271,10 @@ impl Storage {
         for (queue, _) in self.waiting.iter().zip(done).filter(|(_, done)| *done) {
             queue.notify_all();
         }
+        self.watched_files.tell(&self.link, |file| {
+            let any: Arc<dyn Any + Send + Sync> = file.clone();
+            any.downcast::<Node>().into_iter().for_each(|node| node.distrust());
+        });
     }
 
     /// From here on the service tells of its news.

@@ -7,7 +7,7 @@ use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use doppel_abi_service::storage::{
-    Attributes, Changes, Lease, Leases, Operation, Request, TARGET, VOLUMES, flags, set,
+    Attributes, Changes, Lease, Leases, Operation, Request, TARGET, VOLUMES, file_event, flags, set,
 };
 use doppel_machine::sync::{Once, SpinLock};
 
@@ -81,6 +81,8 @@ pub struct Node {
     /// Its number among those that wait.
     pub(super) turn: AtomicU64,
     pub(super) failed: Failed,
+    /// The service has it open for writing until a program closes it.
+    pub(super) is_held: AtomicBool,
     /// A symbolic link's target, once it was asked for.
     target: Once<Box<[u8]>>,
     attachments: Attachments,
@@ -123,6 +125,11 @@ impl Volume {
         if lease.is_held() && lease.number() == distrusted { Lease::NONE } else { lease }
     }
 
+    /// Others have changed something in it: what is kept is nothing worth, until there is another lease.
+    fn distrust(&self) {
+        self.names.distrusted.store(self.given().number(), Ordering::SeqCst);
+    }
+
     /// Whether no bytes of its files wait.
     pub fn is_written(&self) -> bool {
         self.leases.is_written(self.number)
@@ -153,6 +160,7 @@ impl Node {
             flying: AtomicU32::new(0),
             turn: AtomicU64::new(0),
             failed: Failed::default(),
+            is_held: AtomicBool::new(false),
             target: Once::new(),
             attachments: Attachments::default(),
         })
@@ -200,6 +208,12 @@ impl Node {
         seen.lease = if settled { call.before.lease } else { Lease::NONE };
         seen.changes = seen.changes.wrapping_add(changes.into());
         now
+    }
+
+    /// Others have changed it, or something in it.
+    pub(super) fn distrust(&self) {
+        self.volume.distrust();
+        self.changed();
     }
 
     /// Its attributes were changed by something whose answer does not bring them.
@@ -584,6 +598,23 @@ impl Inode for Node {
 
     fn attachments(&self) -> Option<&Attachments> {
         Some(&self.attachments)
+    }
+
+    fn watch(&self, events: &dyn Fn() -> u32) -> Result<()> {
+        let storage = self.volume.storage;
+        let number = storage.watched_files.begin(self.id, self.me.clone());
+        let wanted = u64::from(events() & file_event::ALL);
+        if wanted == 0 {
+            // Who only reads is not told of.
+            return Ok(());
+        }
+        let request = Request { a: wanted, b: number, ..self.request(Operation::Watch) };
+        storage.call().ask(request).map(drop)
+    }
+
+    fn unwatch(&self, is_watched: &dyn Fn() -> bool) {
+        let storage = self.volume.storage;
+        storage.watched_files.end(&storage.link, self.id, is_watched);
     }
 
     fn outside_locks(&self) -> Option<&dyn Outside> {

@@ -157,6 +157,14 @@ pub trait Inode: Any + Send + Sync {
         None
     }
 
+    /// Programs watch it: whoever else may change it is to tell of that, by these events (`inotify(7)`). The caller may wait.
+    fn watch(&self, _events: &dyn Fn() -> u32) -> Result<()> {
+        Ok(())
+    }
+
+    /// A program watches it no more, and perhaps nobody.
+    fn unwatch(&self, _is_watched: &dyn Fn() -> bool) {}
+
     /// Who keeps its locks, if others than this kernel may lock it as well.
     fn outside_locks(&self) -> Option<&dyn Outside> {
         None

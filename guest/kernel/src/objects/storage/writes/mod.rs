@@ -65,6 +65,7 @@ impl Node {
                     ends = n == 0;
                     if n > 0 {
                         let b = n as u64;
+                        let flags = flags | self.holds();
                         call.start(Request { a: at, b, flags, ..self.request(Operation::Write) });
                         flights.push_back((call, n));
                         at += n as u64;

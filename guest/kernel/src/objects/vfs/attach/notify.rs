@@ -75,7 +75,7 @@ pub fn watching() -> bool {
     counters().watches.load(Ordering::Relaxed) != 0
 }
 
-/// A number that ties IN_MOVED_FROM to IN_MOVED_TO.
+/// A number that ties IN_MOVED_FROM to IN_MOVED_TO. Those of moves that others make have the highest bit.
 pub fn next_cookie() -> u32 {
-    counters().cookie.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    counters().cookie.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & (u32::MAX >> 1)
 }
