@@ -75,7 +75,7 @@ impl Node {
             return Ok(done);
         }
         let count = m.object.missing(first, last.min(first + self.ahead(at, out.remaining())));
-        if !self.volume.storage.kept.make_room(count) && !m.is_mapped() {
+        if !self.volume.storage.kept.make_room(count) && !m.is_mapped() && !self.sheds(held)? {
             self.write_out_held(held);
             if let Some(m) = held.as_mut() {
                 m.clear()?;

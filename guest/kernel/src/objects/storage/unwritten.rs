@@ -29,6 +29,8 @@ const PART: u64 = 8;
 const NEAR: u64 = 64 << 10;
 /// Requests of PID 1 that are under way at once.
 const BEHIND: usize = 16;
+/// Bytes of pages that a file gives back at once to make room for more of its own: to give all back takes a large one a quarter of a second.
+const SHED: u64 = 16 << 20;
 /// Between two looks of PID 1 for answers.
 pub(super) const LOOK_NS: u64 = 1_000_000;
 /// Files that it looks at, at once.
@@ -359,6 +361,17 @@ impl Node {
         if !self.waits.load(Ordering::SeqCst) {
             return;
         }
+        self.await_flights();
+        if let Some(m) = held.as_mut() {
+            while !m.unwritten.is_empty() {
+                self.write_some(m);
+            }
+        }
+        self.is_written(held);
+    }
+
+    /// Waits for what PID 1 has sent of its bytes.
+    fn await_flights(&self) {
         let storage = self.volume.storage;
         while self.flying.load(Ordering::SeqCst) > 0 {
             match storage.flight_of(self) {
@@ -371,24 +384,56 @@ impl Node {
                 None => core::hint::spin_loop(),
             }
         }
-        if let Some(m) = held.as_mut() {
-            while !m.unwritten.is_empty() {
-                let mut flights = Vec::with_capacity(AT_ONCE);
-                flights.extend(self.send(m, self.call(), 0));
-                // Nobody who has a slot waits for another one.
-                while flights.len() < AT_ONCE
-                    && !m.unwritten.is_empty()
-                    && let Some(call) = storage.try_call(self.before())
-                {
-                    flights.extend(self.send(m, call, 0));
-                }
-                for flight in flights {
-                    let answer = flight.call.finish();
-                    flight.end(answer);
-                }
-            }
+    }
+
+    /// Writes some of what waits, and waits for that.
+    fn write_some(&self, m: &mut Mapped) {
+        let mut flights = Vec::with_capacity(AT_ONCE);
+        flights.extend(self.send(m, self.call(), 0));
+        // Nobody who has a slot waits for another one.
+        while flights.len() < AT_ONCE
+            && !m.unwritten.is_empty()
+            && let Some(call) = self.volume.storage.try_call(self.before())
+        {
+            flights.extend(self.send(m, call, 0));
         }
-        self.is_written(held);
+        for flight in flights {
+            let answer = flight.call.finish();
+            flight.end(answer);
+        }
+    }
+
+    /// Whether a few more bytes may wait. If there are too many, some of this file's are written first: whoever writes much waits a little,
+    /// again and again, and not once for all of it. False: it has none.
+    pub(super) fn makes_way(&self, held: &mut Held) -> bool {
+        if !self.volume.storage.unwritten.is_full() {
+            return true;
+        }
+        let Some(m) = held.as_mut().filter(|m| !m.unwritten.is_empty()) else { return false };
+        self.write_some(m);
+        true
+    }
+
+    /// Gives some of its first pages back, for which there is no room; what waits of them is written before. False: it has none, or
+    /// something has it mapped.
+    pub(super) fn sheds(&self, held: &mut Held) -> Result<bool> {
+        let Some(m) = held.as_mut().filter(|m| !m.is_mapped()) else { return Ok(false) };
+        // What is under way is not the service's yet.
+        self.await_flights();
+        for _ in 0..2 {
+            let Ok(first) = m.object.seek(0, true) else { return Ok(false) };
+            let first = first / PAGE * PAGE;
+            let waits = m.unwritten.first().map_or(u64::MAX, |first| first / PAGE * PAGE);
+            let end = m.object.len().next_multiple_of(PAGE).min(waits).min(first + SHED);
+            if first < end {
+                m.whole = false;
+                m.object.punch(first, end - first)?;
+                m.count(self);
+                return Ok(true);
+            }
+            self.write_some(m);
+        }
+        Ok(false)
     }
 
     /// Writes what waits for good, if that can be done by one request with this flag. False: what is left, and whatever was written before,

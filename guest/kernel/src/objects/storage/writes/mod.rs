@@ -113,7 +113,7 @@ impl Node {
     ) -> Result<(usize, u64)> {
         let mut done = Ok((0, offset));
         let large = input.remaining() >= LARGE && !self.is_kept(input, offset, append, held);
-        if !large && self.may_wait(file) {
+        if !large && self.may_wait(file) && self.makes_way(held) {
             done = self.write_pages(file, input, offset, append, held);
         }
         if input.remaining() > 0 || done.is_err() {
@@ -137,7 +137,6 @@ impl Node {
         self.lease().may_delay()
             && !self.volume.storage.is_closing()
             && !file.flags().intersects(AT_ONCE)
-            && !self.volume.storage.unwritten.is_full()
             && self.has_room()
     }
 
@@ -154,7 +153,7 @@ impl Node {
             *held = Some(Mapped::new(self.asked().size, lease)?);
         }
         let pages = (input.remaining() as u64).div_ceil(PAGE);
-        if !self.volume.storage.kept.make_room(pages) {
+        if !self.volume.storage.kept.make_room(pages) && !self.sheds(held)? {
             self.write_out_held(held);
             if let Some(m) = held.as_mut().filter(|m| !m.is_mapped()) {
                 m.clear()?;
