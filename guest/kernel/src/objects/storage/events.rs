@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use doppel_abi_service::storage::{FileEvent, Operation, Request, file_event};
-use doppel_machine::storage::CHANNEL;
+use doppel_machine::storage::{CHANNEL, is_there};
 use doppel_machine::sync::SpinLock;
 
 use super::link::Link;
@@ -111,7 +111,8 @@ impl Watched {
 /// Nobody waits for that.
 fn unwatch(link: &SpinLock<Link>, node: u64, number: u64) {
     let request = Request { b: number, ..Request::new(Operation::Unwatch, node) };
-    if link.lock().note(request) {
+    // A clone may have no service.
+    if is_there() && link.lock().note(request) {
         CHANNEL.ring();
     }
 }

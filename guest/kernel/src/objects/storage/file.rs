@@ -12,6 +12,7 @@ use super::call::Call;
 use super::mapped;
 use super::node::Node;
 use super::reads::Past;
+use super::storage;
 use super::writes::LARGE;
 use crate::core::subject::subject;
 use crate::memory::MapSource;
@@ -250,8 +251,11 @@ impl FileOps for Node {
 
     /// Others see that it is closed at once, if the service has it open for that.
     fn release(&self, file: &File) {
-        if file.writable() && self.is_held.swap(false, Ordering::AcqRel) {
-            let storage = self.volume.storage;
+        // A clone may have no service.
+        if file.writable()
+            && self.is_held.swap(false, Ordering::AcqRel)
+            && let Some(storage) = storage()
+        {
             storage.link.lock().tell(self.request(Operation::Release));
             CHANNEL.ring();
         }
