@@ -1,4 +1,4 @@
-"""Frozen domains with disks, and their clones: each goes on with what was on the disks at the freeze, on a disk of its own."""
+"""Frozen domains with disks, and their clones: each goes on with what was on the disks then, on one of its own."""
 import json
 import os
 import subprocess

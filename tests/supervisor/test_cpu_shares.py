@@ -49,8 +49,8 @@ def d(supervisor):
 
 
 def used(d, *domains, fill=True):
-    """CPUs that each has, by its CPU time in some seconds, when all have started and the arbiter has looked at them. They
-    `fill` the CPUs: of some such times that counts in which others had the least of these."""
+    """CPUs that each has, by its CPU time in some seconds, when all have started and the arbiter has looked at them.
+    They `fill` the CPUs: of some such times that counts in which others had the least of these."""
     for i in domains:
         eventually(lambda: d.cli("logs", i).stdout == b"up\n", "it has started")
     time.sleep(2)

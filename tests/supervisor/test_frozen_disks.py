@@ -109,7 +109,7 @@ def test_an_adopted_domain_is_frozen_with_its_disk(own: Any) -> None:
         write(own, "d", f"n{n}", n)
         for pid in own.keepers() if n % 2 else services(own):
             os.kill(pid, signal.SIGKILL)
-        eventually(lambda n=n: read(own, "d", n) == f"n{n}", "it goes on")
+        assert read(own, "d", n) == f"n{n}", "it goes on"
         ok(own.cli("freeze", "d", f"f{n}"))
         write(own, "d", "later", n)
         ok(own.cli("clone", "-d", "--name", f"c{n}", f"f{n}"))

@@ -11,7 +11,7 @@ IDLE = 0.5
 
 
 def test_input_after_a_while(new_doppeld: Any, busybox: Any) -> None:
-    """The supervisor closes connections that say nothing; the command makes another one, and loses neither lines nor the end."""
+    """The supervisor closes connections that say nothing; the command makes another, and loses no lines and no end."""
     own = new_doppeld(config=f"[http]\nhead_seconds = {IDLE}\n").start()
     env = {**os.environ, "DOPPEL_HOST": f"unix://{own.socket}", "DOPPEL_STORE": str(own.store)}
     for argv in (["run", "-i", "--name", "d", "busybox", "cat"], ["exec", "-i", "d", "cat"]):
