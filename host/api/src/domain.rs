@@ -197,6 +197,7 @@ pub struct UpdateDomain {
 #[into_params(parameter_in = Query)]
 pub struct WaitOptions {
     /// What is waited for.
+    #[param(inline)]
     pub condition: WaitCondition,
 }
 
