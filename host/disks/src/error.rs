@@ -34,6 +34,9 @@ pub enum Error {
         "disk {0:?} was written to, or is another one, since the domain was hibernated, whose memory cannot go on with it; start the domain"
     )]
     Newer(String),
+    /// Somebody else makes, changes or removes a disk, and takes long.
+    #[error("somebody else is changing disks of the store (`doppel disk flatten` may take long); try again")]
+    Busy,
     /// The record of one is damaged.
     #[error("disk {name:?} is damaged: {why}")]
     Damaged {

@@ -170,3 +170,98 @@ impl DiskStore {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layers(dir: &Path) -> usize {
+        fs::read_dir(dir.join("disks/.layers")).unwrap().count()
+    }
+
+    /// What a frozen image of this disk has, with its marks in `marks`.
+    fn frozen(store: &DiskStore, name: &str, read_only: bool, marks: &Path) -> FrozenDisks {
+        let layer = read_record(&store.dir_of(name)).unwrap().layer;
+        let of = (name.to_owned(), read_only);
+        let disk = FrozenDisk::keep(store, of, &layer, marks).unwrap();
+        FrozenDisks::write(vec![disk], marks).unwrap();
+        FrozenDisks::open(marks).unwrap()
+    }
+
+    #[test]
+    fn what_is_kept_stays_until_nobody_needs_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, marks) = (DiskStore::of(dir.path()), dir.path().join("marks"));
+        fs::create_dir(&marks).unwrap();
+        store.create("db", 1 << 20).unwrap();
+        let image = frozen(&store, "db", false, &marks);
+        store.remove("db").unwrap();
+        assert_eq!(layers(dir.path()), 1, "the image has it");
+        let mut made = Vec::new();
+        image.for_clone(&store, &mut made).unwrap();
+        assert_eq!((made.len(), made[0].read_only, layers(dir.path())), (1, false, 2));
+        fs::remove_dir_all(&marks).unwrap();
+        store.sweep().unwrap();
+        assert_eq!(layers(dir.path()), 2, "the clone has it");
+        store.remove_unknown(|name| name == made[0].name).unwrap();
+        assert_eq!(store.list().unwrap().len(), 1);
+        store.remove_unknown(|_| false).unwrap();
+        assert_eq!((store.list().unwrap().len(), layers(dir.path())), (0, 0));
+        assert!(image.for_clone(&store, &mut made).is_err() && made.is_empty());
+    }
+
+    #[test]
+    fn a_clone_that_begins_anew_has_its_disk_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DiskStore::of(dir.path());
+        store.create("db", 1 << 20).unwrap();
+        let image = frozen(&store, "db", false, dir.path());
+        let mut made = Vec::new();
+        image.for_clone(&store, &mut made).unwrap();
+        let name = made[0].name.as_str();
+        let layer = || read_record(&store.dir_of(name)).unwrap().layer;
+        let first = layer();
+        store.refresh(name).unwrap();
+        assert_eq!(layer(), first, "it has not begun yet");
+        store.hold(&store.get(name).unwrap(), false).unwrap().begin(None).unwrap();
+        store.refresh(name).unwrap();
+        assert_ne!(layer(), first);
+        assert_eq!((store.get(name).unwrap().layers, layers(dir.path())), (2, 2));
+    }
+
+    #[test]
+    fn memory_goes_with_one_state_of_a_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DiskStore::of(dir.path());
+        store.create("db", 1 << 20).unwrap();
+        let state = || read_record(&store.dir_of("db")).unwrap().state;
+        let hold = |read_only| store.hold(&store.get("db").unwrap(), read_only).unwrap();
+        let then = state();
+        hold(true).begin(None).unwrap();
+        hold(false).begin(Some(&then)).unwrap();
+        assert!(
+            matches!(hold(false).begin(Some(&then)), Err(crate::Error::Newer(_))),
+            "it has begun with it"
+        );
+        let now = state();
+        store.snapshot("db", "snap").unwrap();
+        hold(false).begin(Some(&now)).unwrap();
+        let now = state();
+        store.resize("db", 2 << 20).unwrap();
+        assert!(matches!(hold(true).begin(Some(&now)), Err(crate::Error::Newer(_))));
+    }
+
+    #[test]
+    fn a_layer_that_no_disk_has_yet_stays_while_it_is_reserved() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DiskStore::of(dir.path());
+        store.create("db", 1 << 20).unwrap();
+        let below = read_record(&store.dir_of("db")).unwrap().layer;
+        let (_, needed) = store.reserve(&below).unwrap();
+        store.sweep().unwrap();
+        assert_eq!(layers(dir.path()), 2);
+        fs::remove_dir_all(needed).unwrap();
+        store.sweep().unwrap();
+        assert_eq!(layers(dir.path()), 1);
+    }
+}

@@ -4,19 +4,23 @@
 //! clone with another. So neither a freeze nor a clone grows with the disk.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use doppel_disk::{DATA_AT, MAP_AT};
 use doppel_storage::Attachment;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::error::{IoContext, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::frozen::{FrozenDisk, FrozenDisks};
 use crate::held::Held;
-use crate::layers::{Layers, header_of};
+use crate::layers::{Layers, header_of, name_of};
 use crate::store::{DiskStore, Record, read_record, write_record};
+
+/// How long a domain stands still for somebody else who changes disks of the store.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The disks of a domain, in their order, as long as it runs.
 #[derive(Debug)]
@@ -32,9 +36,8 @@ pub struct InUse {
 pub struct Cut<'a> {
     of: &'a InUse,
     store: DiskStore,
-    _lock: File,
-    /// New layers, by disk: those that were not needed go with this.
-    above: Vec<Option<String>>,
+    /// New layers, by disk, and what says that these are needed; those that were not go with this.
+    above: Vec<Option<(String, PathBuf)>>,
     /// The domain goes on itself from what is frozen.
     wakes: bool,
 }
@@ -47,16 +50,15 @@ impl InUse {
         some.then(|| Self { attachment: attachment.clone(), first, disks })
     }
 
-    /// Before the domain stands still: does what takes long. `wakes`: it will go on itself, with its disks. Nobody makes or changes a disk of the
-    /// store meanwhile.
+    /// Before the domain stands still: does what takes long. `wakes`: it will go on itself, with its disks.
     ///
     /// # Errors
     /// A disk has too many layers, or what the host says.
     pub fn prepare(&self, wakes: bool) -> Result<Cut<'_>> {
         let root = self.disks.first().and_then(|held| held.dir.parent()).unwrap_or(Path::new(""));
         let store = DiskStore::at(root.to_owned());
-        let lock = store.lock()?;
-        let mut cut = Cut { of: self, store, _lock: lock, above: Vec::new(), wakes };
+        let mut cut = Cut { of: self, store, above: Vec::new(), wakes };
+        let _lock = cut.store.lock()?;
         for held in &self.disks {
             let record = read_record(&held.dir)?;
             if !held.read_only {
@@ -64,7 +66,7 @@ impl InUse {
                 let path = cut.layers().path(&record.layer);
                 File::open(&path).and_then(|file| file.sync_data()).doing("sync", &path)?;
             }
-            let above = (!wakes && !record.snapshot).then(|| cut.store.over(&record.layer)).transpose()?;
+            let above = (!wakes && !record.snapshot).then(|| cut.store.reserve(&record.layer)).transpose()?;
             cut.above.push(above);
         }
         Ok(cut)
@@ -82,6 +84,8 @@ impl Cut<'_> {
     /// # Errors
     /// What the host says; the domain can go on all the same.
     pub fn keep(mut self, dir: &Path) -> Result<()> {
+        // Whoever is waited for has not this domain's harm: it stands still.
+        let _lock = self.store.lock_within(PATIENCE)?;
         let mut kept = Vec::new();
         for (i, held) in self.of.disks.iter().enumerate() {
             kept.push(match self.wakes {
@@ -98,15 +102,22 @@ impl Cut<'_> {
     /// The layer that has all that is on a disk, and in which nothing changes any more.
     fn cut(&mut self, i: usize, held: &Held) -> Result<String> {
         let record = read_record(&held.dir)?;
-        let Some(above) = self.above[i].clone() else { return Ok(record.layer) };
+        let Some((above, needed)) = self.above[i].clone() else { return Ok(record.layer) };
         held.flush()?;
         if let Some(below) = below_if_empty(&self.layers(), &record.layer)? {
             return Ok(below);
+        }
+        let path = self.layers().path(&above);
+        let below = header_of(&File::open(&path).doing("open", &path)?, &path)?.below;
+        if below.map(|id| name_of(&id)).as_ref() != Some(&record.layer) {
+            // It has got another one since, as only a disk can that several read.
+            return Err(Error::Busy);
         }
         // The disk writes elsewhere before anybody relies upon what it has written.
         write_record(&held.dir, &Record { layer: above, ..record.clone() })?;
         self.above[i] = None;
         held.forget_live()?;
+        fs::remove_dir_all(&needed).doing("remove", &needed)?;
         if !held.read_only {
             let (_, files) = held.files()?;
             let switched = self.of.attachment.switch_disk(self.of.first + i, files);
@@ -119,9 +130,9 @@ impl Cut<'_> {
 impl Drop for Cut<'_> {
     fn drop(&mut self) {
         let layers = self.layers();
-        for name in self.above.iter().flatten() {
-            // What stays is found by whoever removes a disk.
-            let _ = fs::remove_file(layers.path(name));
+        for (name, needed) in self.above.iter().flatten() {
+            // What stays is found by whoever removes a disk, once this process has ended.
+            let _ = fs::remove_dir_all(needed).and_then(|()| fs::remove_file(layers.path(name)));
         }
     }
 }
@@ -145,7 +156,7 @@ fn below_if_empty(layers: &Layers, name: &str) -> Result<Option<String>> {
     let Some(below) = header.below.filter(|_| data >= DATA_AT && header.visible == header.size) else {
         return Ok(None);
     };
-    let below = crate::layers::name_of(&below);
+    let below = name_of(&below);
     let path = layers.path(&below);
     let size = header_of(&File::open(&path).doing("open", &path)?, &path)?.size;
     Ok((size == header.size).then_some(below))

@@ -361,6 +361,28 @@ impl DiskStore {
         sync(&self.root)
     }
 
+    /// A new layer over another, which stays although no disk has it yet: as long as this process lives, or until the directory that is given goes.
+    pub(crate) fn reserve(&self, below: &str) -> Result<(String, PathBuf)> {
+        let layer = self.over(below)?;
+        let name = format!("{KEPT}{layer}");
+        let process = Path::new("/proc").join(std::process::id().to_string());
+        self.put_dir(&name, &Record { needed_by: Some(process), ..Record::new(layer.clone()) }, |_| Ok(()))?;
+        Ok((layer, self.dir_of(&name)))
+    }
+
+    /// The same lock as [`Self::lock`], unless somebody has it for longer.
+    pub(crate) fn lock_within(&self, patience: Duration) -> Result<File> {
+        let (path, begun) = (self.root.join(".lock"), Instant::now());
+        let file = File::open(&path).doing("open", &path)?;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < patience => std::thread::sleep(PAUSE),
+                Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Busy),
+                done => return done.map(|()| file).doing("lock", &path),
+            }
+        }
+    }
+
     /// Nobody else makes, changes or removes a disk as long as this process has what is returned.
     pub(crate) fn lock(&self) -> Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.root).doing("make", &self.root)?;

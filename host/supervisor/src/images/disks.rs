@@ -16,7 +16,7 @@ use crate::time;
 pub(crate) fn disk_problem(error: &Error) -> Problem {
     let code = match error {
         Error::NotFound(_) => Code::DiskNotFound,
-        Error::InUse(_) => Code::InUse,
+        Error::InUse(_) | Error::Busy => Code::InUse,
         Error::Newer(_) => Code::WrongState,
         Error::Exists(_) => Code::NameInUse,
         Error::Wrong(_) | Error::Snapshot(_) => Code::InvalidRequest,
