@@ -34,6 +34,7 @@ OPERATIONS = {
     "git clone": 1 / 0.9,
     "git status": 1 / 0.9,
     "make -j2": 1 / 0.9,
+    "pip install": 1 / 0.9,
     "SQLite, synchronous": 1 / 0.95,
     "PostgreSQL, TPC-B": 0.95,
 }
@@ -52,6 +53,24 @@ open("Makefile", "w").write(".PHONY: all\nall:" + "".join(f" o{i}.o" for i in ra
 '
 git init -q . && git add . && git -c user.name=b -c user.email=b@localhost commit -qm all && sleep 1.1 && git status
 """  # noqa: E501
+# Packages as pip's cache has them: wheels, of so many modules each.
+WHEELS = r"""
+mkdir /mnt/wheels && cd /mnt/wheels && python3 -c '
+import base64, hashlib, zipfile
+for p in range(10):
+    info = f"part{p}-1.0.dist-info"
+    text = "\n".join(f"def f{i}(x): return x + {i}" for i in range(40))
+    files = {f"part{p}/{name}.py": text for name in ["__init__", *(f"m{i}" for i in range(MODULES))]}
+    files[info + "/METADATA"] = f"Metadata-Version: 2.1\nName: part{p}\nVersion: 1.0\n"
+    files[info + "/WHEEL"] = "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    sums = {n: base64.urlsafe_b64encode(hashlib.sha256(t.encode()).digest()).rstrip(b"=").decode() for n, t in files.items()}
+    lines = [f"{n},sha256={sums[n]},{len(files[n])}" for n in files]
+    files[info + "/RECORD"] = "\n".join([*lines, info + "/RECORD,,"]) + "\n"
+    with zipfile.ZipFile(f"part{p}-1.0-py3-none-any.whl", "w") as z:
+        for name, text in files.items(): z.writestr(name, text)
+'
+"""  # noqa: E501
+PIP = "pip install -q --no-index --find-links /mnt/wheels --target /mnt/site".split()
 SQLITE = r"""
 python3 -c '
 print("create table t(k integer, v text); pragma synchronous=full;")
@@ -100,6 +119,11 @@ def rows(runtime: Any, kind: str, opt: Any) -> Iterator[tuple[str, Any]]:
         yield "git clone", timed(at, *clone, before="rm -rf /mnt/copy", count=count)
         make = ("make", "-s", "-C", "/mnt/tree", "-j2")
         yield "make -j2", timed(at, *make, before="rm -f /mnt/tree/*.o", count=count)
+    with Place(runtime, kind) as at:
+        wheels = WHEELS.replace("MODULES", "20" if opt.quick else "100")
+        install = (*PIP, *(f"part{p}" for p in range(10)))
+        took = timed(at, *install, image="runtimes", prepare=wheels, before="rm -rf /mnt/site", count=count)
+        yield "pip install", took
     with Place(runtime, kind) as at:
         fill = SQLITE.replace("ROWS", "100" if opt.quick else "500")
         insert = ("sh", "-c", "sqlite3 /mnt/new.db < /mnt/rows.sql")
