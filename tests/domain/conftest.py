@@ -52,6 +52,12 @@ def call(argv: Any, stdin: Any, timeout: float, **kw: Any) -> Result:
     return Result(p.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
+def command(*args: str, timeout: float = 120) -> Result:
+    """`doppel ...` on the store alone."""
+    env = {name: value for name, value in os.environ.items() if name != "DOPPEL_HOST"}
+    return call([DOPPEL, *args], b"", timeout, env=env)
+
+
 class Native:
     name = "native"
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from conftest import DOPPEL, Domain, Result, call
+from conftest import DOPPEL, Domain, Result, command
 
 STORE = os.environ.get("DOPPEL_STORE", "/var/lib/doppel")
 FREEZE = r"""
@@ -17,11 +17,6 @@ def freeze():
     with open("/sys/power/state", "w") as f: f.write("freeze")
     return open("/sys/doppel/args").read().split()
 """
-
-
-def command(*args: str, timeout: float = 120) -> Result:
-    env = {name: value for name, value in os.environ.items() if name != "DOPPEL_HOST"}
-    return call([DOPPEL, *args], b"", timeout, env=env)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from conftest import DOPPEL, Domain, Result, call
+from conftest import Domain, command
 
 STORE = os.environ.get("DOPPEL_STORE", "/var/lib/doppel")
 # Files of 24 MiB, a page of each with a number of its own; what it is asked for over its input it does.
@@ -30,11 +30,6 @@ def freeze():
     with open("/sys/power/state", "w") as f: f.write("freeze")
     return open("/sys/doppel/args").read().split()
 """
-
-
-def command(*args: str, timeout: float = 120) -> Result:
-    env = {name: value for name, value in os.environ.items() if name != "DOPPEL_HOST"}
-    return call([DOPPEL, *args], b"", timeout, env=env)
 
 
 @pytest.fixture

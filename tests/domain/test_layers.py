@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from conftest import DOPPEL, Domain, Result, call
+from conftest import DOPPEL, Domain, Result, command
 
 # Makes all kinds of files and changes, and prints what there is then.
 MAKE = r"""
@@ -72,12 +72,6 @@ for top in ("/kept", "/etc"):
                 say(os.path.join(at, name))
 print(os.stat("/kept/sparse").st_blocks < 2048)
 """
-
-
-def command(*args: str) -> Result:
-    """`doppel ...` on the store alone."""
-    env = {name: value for name, value in os.environ.items() if name != "DOPPEL_HOST"}
-    return call([DOPPEL, *args], b"", 120, env=env)
 
 
 class Layers:

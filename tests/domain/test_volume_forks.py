@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from conftest import DOPPEL, Domain, Result, call
+from conftest import DOPPEL, Domain, command
 
 STORE = os.environ.get("DOPPEL_STORE", "/var/lib/doppel")
 FREEZE = r"""
@@ -18,11 +18,6 @@ def put(path, text, how=os.O_APPEND):
     os.write(fd, text.encode())
     return fd
 """
-
-
-def command(*args: str, timeout: float = 120) -> Result:
-    env = {name: value for name, value in os.environ.items() if name != "DOPPEL_HOST"}
-    return call([DOPPEL, *args], b"", timeout, env=env)
 
 
 @pytest.fixture

@@ -74,6 +74,17 @@ class Answer:
         return self.json["detail"]
 
 
+def ok(p: subprocess.CompletedProcess[bytes]) -> str:
+    """What a command that succeeded has said."""
+    assert p.returncode == 0, (p.args[1:], p.returncode, p.stdout[-2000:], p.stderr[-2000:])
+    return p.stdout.decode()
+
+
+def refused(p: subprocess.CompletedProcess[bytes], why: str) -> None:
+    """A command has failed, and said why."""
+    assert p.returncode != 0 and why in p.stderr.decode(), (p.args[1:], p.returncode, p.stderr)
+
+
 class Doppeld:
     """A running supervisor over a directory of its own."""
 

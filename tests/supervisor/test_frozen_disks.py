@@ -2,11 +2,10 @@
 import json
 import os
 import signal
-import subprocess
 from typing import Any
 
 import pytest
-from conftest import eventually
+from conftest import eventually, ok, refused
 from leftovers import of_any_kind
 from processes import words
 
@@ -20,15 +19,6 @@ READ = "dd if=/dev/vda bs=4096 skip={} count=1 2>/dev/null | tr -d '\\0 '"
 @pytest.fixture
 def own(new_doppeld: Any, busybox: Any) -> Any:
     return new_doppeld().start()
-
-
-def ok(p: subprocess.CompletedProcess[bytes]) -> str:
-    assert p.returncode == 0, (p.args[1:], p.returncode, p.stdout[-2000:], p.stderr[-2000:])
-    return p.stdout.decode()
-
-
-def refused(p: subprocess.CompletedProcess[bytes], why: str) -> None:
-    assert p.returncode != 0 and why in p.stderr.decode(), (p.args[1:], p.returncode, p.stderr)
 
 
 def begin(own: Any) -> None:

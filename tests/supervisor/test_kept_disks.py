@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import DOPPEL, eventually
-from test_kept_volumes import ok, refused, services
+from conftest import DOPPEL, eventually, ok, refused
+from test_kept_volumes import services
 
 # Writes each word to a block of its own, in the same open file, and says what stands there then.
 WRITER = r"""

@@ -4,11 +4,10 @@ import io
 import json
 import os
 import signal
-import subprocess
 import tarfile
 
 import pytest
-from conftest import eventually, have_image
+from conftest import eventually, have_image, ok, refused
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 # Counts its runs in a file of its own, and runs on.
@@ -23,15 +22,6 @@ def own(new_doppeld, busybox):
 @pytest.fixture(params=["para", "paene"])
 def kind(request):
     return request.param
-
-
-def ok(p: subprocess.CompletedProcess[bytes]) -> str:
-    assert p.returncode == 0, (p.args[1:], p.returncode, p.stdout[-2000:], p.stderr[-2000:])
-    return p.stdout.decode()
-
-
-def refused(p: subprocess.CompletedProcess[bytes], why: str) -> None:
-    assert p.returncode != 0 and why in p.stderr.decode(), (p.args[1:], p.returncode, p.stderr)
 
 
 def logged(own, lines: str) -> None:

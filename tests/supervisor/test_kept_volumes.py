@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import DOPPEL, eventually
+from conftest import DOPPEL, eventually, ok, refused
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 # Adds a line to a file each time it is told to, and says so; in the same open file.
@@ -22,15 +22,6 @@ def own(new_doppeld, busybox):
 @pytest.fixture(params=["para", "paene"])
 def kind(request):
     return request.param
-
-
-def ok(p: subprocess.CompletedProcess[bytes]) -> str:
-    assert p.returncode == 0, (p.args[1:], p.returncode, p.stdout[-2000:], p.stderr[-2000:])
-    return p.stdout.decode()
-
-
-def refused(p: subprocess.CompletedProcess[bytes], why: str) -> None:
-    assert p.returncode != 0 and why in p.stderr.decode(), (p.args[1:], p.returncode, p.stderr)
 
 
 def test_domains_and_the_host_share_them(own, kind, tmp_path):

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from conftest import DOPPEL, DOPPELD, ROOT, eventually
+from conftest import DOPPEL, DOPPELD, ROOT, eventually, ok
 from leftovers import of_any_kind
 from processes import words
 
@@ -18,11 +18,6 @@ REFUSE = str(ROOT / "tests/refuse_filters.py")
 CANNOT = "the storage service cannot begin: Operation not permitted"
 # Seconds until somebody knows.
 SOON = 30
-
-
-def ok(p: subprocess.CompletedProcess[bytes]) -> str:
-    assert p.returncode == 0, (p.args[1:], p.returncode, p.stdout[-2000:], p.stderr[-2000:])
-    return p.stdout.decode()
 
 
 def storage_service(own: Any, domain: str) -> int:

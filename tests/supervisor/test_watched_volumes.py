@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import eventually
+from conftest import eventually, ok
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 WATCHER = pathlib.Path(__file__).parent / "watcher.c"
@@ -38,11 +38,6 @@ def source(request: Any, own: Any, tmp_path: Any) -> tuple[str, pathlib.Path]:
         ok(own.cli("volume", "create", "shared"))
         return "shared", own.store / "volumes/shared/_data"
     return str(tmp_path), tmp_path
-
-
-def ok(p: subprocess.CompletedProcess[bytes]) -> str:
-    assert p.returncode == 0, (p.args[1:], p.returncode, p.stdout[-2000:], p.stderr[-2000:])
-    return p.stdout.decode()
 
 
 class Heard:

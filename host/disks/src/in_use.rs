@@ -63,7 +63,7 @@ impl InUse {
             let record = read_record(&held.dir)?;
             if !held.read_only {
                 // What is written until the domain stands still is little.
-                let path = cut.layers().path(&record.layer);
+                let path = cut.store.layers.path(&record.layer);
                 File::open(&path).and_then(|file| file.sync_data()).doing("sync", &path)?;
             }
             let above = (!wakes && !record.snapshot).then(|| cut.store.reserve(&record.layer)).transpose()?;
@@ -74,10 +74,6 @@ impl InUse {
 }
 
 impl Cut<'_> {
-    fn layers(&self) -> Layers {
-        Layers::of(self.of.disks.first().and_then(|held| held.dir.parent()).unwrap_or(Path::new("")))
-    }
-
     /// The domain stands still, and its service has done all that it has asked: keeps its disks as they are for the frozen image whose
     /// volumes are in `dir`.
     ///
@@ -104,10 +100,10 @@ impl Cut<'_> {
         let record = read_record(&held.dir)?;
         let Some((above, needed)) = self.above[i].clone() else { return Ok(record.layer) };
         held.flush()?;
-        if let Some(below) = below_if_empty(&self.layers(), &record.layer)? {
+        if let Some(below) = below_if_empty(&self.store.layers, &record.layer)? {
             return Ok(below);
         }
-        let path = self.layers().path(&above);
+        let path = self.store.layers.path(&above);
         let below = header_of(&File::open(&path).doing("open", &path)?, &path)?.below;
         if below.map(|id| name_of(&id)).as_ref() != Some(&record.layer) {
             // It has got another one since, as only a disk can that several read.
@@ -129,10 +125,9 @@ impl Cut<'_> {
 
 impl Drop for Cut<'_> {
     fn drop(&mut self) {
-        let layers = self.layers();
         for (name, needed) in self.above.iter().flatten() {
             // What stays is found by whoever removes a disk, once this process has ended.
-            let _ = fs::remove_dir_all(needed).and_then(|()| fs::remove_file(layers.path(name)));
+            let _ = fs::remove_dir_all(needed).and_then(|()| fs::remove_file(self.store.layers.path(name)));
         }
     }
 }

@@ -93,7 +93,7 @@ impl Record {
 #[derive(Clone, Debug)]
 pub struct DiskStore {
     root: PathBuf,
-    layers: Layers,
+    pub(crate) layers: Layers,
 }
 
 impl DiskStore {
