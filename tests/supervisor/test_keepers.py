@@ -136,6 +136,35 @@ def test_a_domain_s_directory_goes_when_its_keeper_has_forgotten_it(owned):
     leftovers.none_of(d)
 
 
+def test_an_end_that_is_known_needs_no_answer(owned):
+    """A domain that ends while it is removed is gone, though its keeper, which said so, answers nothing for a while."""
+    d, *_ = owned
+    for i in range(4):
+        name = f"ends{i}"
+        domain = d.post("/v1/domains?start=true", sleeper(name, "sleep 1; seq 1 15000")).ok()["domain"]
+        exit_new = d.store / "domains" / domain["id"] / "exit.new"
+        # The keeper waits for a reader where it writes how the domain ended.
+        os.mkfifo(exit_new)
+        with ThreadPoolExecutor(2) as pool:
+            logs = pool.submit(d.cli, "logs", "-f", name)
+            time.sleep(0.5)
+            # It is asked to remove the domain while it still reads what the keeper said before it told of the end.
+            os.kill(d.process.pid, signal.SIGSTOP)
+            removal = pool.submit(d.delete, f"/v1/domains/{name}", force=True)
+            time.sleep(1.5)
+            os.kill(d.process.pid, signal.SIGCONT)
+            begun = time.monotonic()
+            eventually(lambda name=name: d.get(f"/v1/domains/{name}").status == 404, "it is removed")
+            took = time.monotonic() - begun
+            reader = os.open(exit_new, os.O_RDONLY | os.O_NONBLOCK)
+            removal.result(60).ok()
+            os.close(reader)
+            logs.result(60)
+        # One that waits for so long is taken for one that hangs.
+        assert took < 25
+    leftovers.none_of(d)
+
+
 def test_domains_of_one_network_stay_together(owned):
     d, alice, bob = owned
     alice.run("a0"), alice.run("a1")

@@ -290,9 +290,15 @@ impl Core {
         }
     }
 
-    /// Asks the keeper; that the domain has ended meanwhile is no failure.
+    /// Asks the keeper; that the domain has ended meanwhile is no failure, and whoever knows of its end waits for no answer:
+    /// the keeper may still be writing that end down.
     pub async fn ask_unless_gone(&self, entry: &Entry, ask: KeeperCommand) -> Result<(), Problem> {
-        match self.ask(entry, ask).await {
+        let run = locked(&entry.row).run;
+        let answer = tokio::select! {
+            answer = self.ask(entry, ask) => answer,
+            () = ended(entry, run) => return Ok(()),
+        };
+        match answer {
             Err(problem) if problem.code != Code::WrongState => Err(problem),
             _ => Ok(()),
         }
