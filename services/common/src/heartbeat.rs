@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 const SIZE: usize = 4096;
 /// At work, though it has not said so yet.
-const BORN: u32 = 1;
+pub(crate) const BORN: u32 = 1;
 
 /// The heartbeat, as both sides have it.
 #[derive(Debug)]

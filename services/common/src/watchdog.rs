@@ -7,6 +7,7 @@
 //! One that says it rests may be blocked as well, or loop. It is asked, by a bell of the watchdog's, at which a healthy one
 //! takes a step: when somebody needs it who it does not attend to, and once in a while. Then it is judged by the same.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::Heartbeat;
+use crate::heartbeat::BORN;
 
 /// One that rests is asked so often though nobody needs it.
 const PATROL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -27,45 +29,54 @@ const LOOK: Duration = Duration::from_millis(15);
 const LOOPS: u64 = 5;
 /// The same of one that says it rests and has been asked: a step begins with saying so.
 const LOOPS_AT_REST: u64 = 2;
+/// The same of one that has not said anything yet: it is being loaded and confines itself, which takes a host that is short of memory long.
+const LOOPS_AT_BIRTH: u64 = 200;
 /// Looks in a row at which it slept in the middle of a step.
 const SLEEPS: u32 = 4;
 /// The same for a sleep that cannot be interrupted: the host fetches memory, or is to blame.
 const FETCHES: u32 = 100;
 
-/// What a process does, from `/proc/PID/stat`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a process does, from `/proc/PID/task/*/stat`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct ProcessStat {
     /// R, S, D, ...
     state: u8,
-    /// CPU time it has used, in ticks.
-    ticks: u64,
+    /// CPU time that each of its threads has used, in ticks.
+    threads: BTreeMap<u32, u64>,
 }
 
 impl ProcessStat {
     fn of(pid: Pid) -> Option<Self> {
-        let process = format!("/proc/{}", pid.as_raw_nonzero());
-        let mut stat = Self::parse(&std::fs::read_to_string(format!("{process}/stat")).ok()?)?;
-        if matches!(stat.state, b'S' | b'D') {
-            // Its time is that of all threads, its state that of the first one.
-            let threads = std::fs::read_dir(format!("{process}/task")).ok()?.flatten();
-            let states = threads.filter_map(|thread| {
-                // One that has ended does nothing.
-                Some(Self::parse(&std::fs::read_to_string(thread.path().join("stat")).ok()?)?.state)
-            });
-            stat.state = together(states);
+        let (mut states, mut threads) = (Vec::new(), BTreeMap::new());
+        for thread in std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()?.flatten() {
+            let tid = thread.file_name().to_str()?.parse().ok()?;
+            // One that has ended does nothing.
+            let Ok(stat) = std::fs::read_to_string(thread.path().join("stat")) else { continue };
+            let (state, ticks) = parse(&stat)?;
+            states.push(state);
+            threads.insert(tid, ticks);
         }
-        Some(stat)
+        Some(Self { state: together(states.into_iter()), threads })
     }
 
-    fn parse(stat: &str) -> Option<Self> {
-        // The name in parentheses may have anything in it.
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let state = *fields.next()?.as_bytes().first()?;
-        let mut times = fields.skip(10);
-        let user: u64 = times.next()?.parse().ok()?;
-        let system: u64 = times.next()?.parse().ok()?;
-        Some(Self { state, ticks: user + system })
+    /// The most that one of its threads has computed since then. What several do together is no loop: one takes a step, and others
+    /// do what takes longer, while the one waits for a CPU.
+    fn computed_since(&self, then: &Self) -> u64 {
+        let since =
+            |(tid, ticks): (&u32, &u64)| ticks.saturating_sub(then.threads.get(tid).copied().unwrap_or(0));
+        self.threads.iter().map(since).max().unwrap_or(0)
     }
+}
+
+/// A thread's state, and its CPU time in ticks.
+fn parse(stat: &str) -> Option<(u8, u64)> {
+    // The name in parentheses may have anything in it.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = *fields.next()?.as_bytes().first()?;
+    let mut times = fields.skip(10);
+    let user: u64 = times.next()?.parse().ok()?;
+    let system: u64 = times.next()?.parse().ok()?;
+    Some((state, user + system))
 }
 
 /// What threads in these states do: they sleep if all of them do, so that whatever one is to do next is not under way.
@@ -88,19 +99,24 @@ struct Stuck {
 impl Stuck {
     /// Another look; true: it hangs.
     fn look(&mut self, count: u32, now: ProcessStat) -> bool {
-        let (Some(first), Some(last), true) = (self.first, self.last, self.count == count) else {
-            *self = Self { count, first: Some(now), last: Some(now), sleeps: 0 };
+        let (Some(first), Some(last), true) = (&self.first, &self.last, self.count == count) else {
+            *self = Self { count, first: Some(now.clone()), last: Some(now), sleeps: 0 };
             return false;
         };
         if now.state == b'T' {
             return true;
         }
-        let slept = matches!(now.state, b'S' | b'D') && now.ticks == last.ticks;
+        let slept = matches!(now.state, b'S' | b'D') && now.computed_since(last) == 0;
         self.sleeps = if slept { self.sleeps + 1 } else { 0 };
+        let patience = if now.state == b'S' && count != BORN { SLEEPS } else { FETCHES };
+        let loops = match count {
+            BORN => LOOPS_AT_BIRTH,
+            _ if count.is_multiple_of(2) => LOOPS_AT_REST,
+            _ => LOOPS,
+        };
+        let hangs = now.computed_since(first) >= loops || self.sleeps >= patience;
         self.last = Some(now);
-        let patience = if now.state == b'S' { SLEEPS } else { FETCHES };
-        let loops = if count.is_multiple_of(2) { LOOPS_AT_REST } else { LOOPS };
-        now.ticks - first.ticks.min(now.ticks) >= loops || self.sleeps >= patience
+        hangs
     }
 }
 
@@ -232,8 +248,9 @@ fn watch(heart: &Heartbeat, calls: &Calls, over: &AtomicBool, process: &OwnedFd,
             continue;
         }
         let Some(now) = ProcessStat::of(pid) else { return };
+        let state = now.state as char;
         if heart.count() == count && stuck.look(count, now) {
-            crate::say(format_args!("a service domain hangs (process {pid:?}, {now:?}) and is killed"));
+            crate::say(format_args!("a service domain hangs (process {pid:?}, {state}) and is killed"));
             let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
             return;
         }
@@ -272,7 +289,22 @@ mod tests {
 
     fn looks(all: &[(u32, u8, u64)]) -> bool {
         let mut stuck = Stuck::default();
-        all.iter().any(|&(count, state, ticks)| stuck.look(count, ProcessStat { state, ticks }))
+        all.iter().any(|&(count, state, ticks)| stuck.look(count, stat(state, &[ticks])))
+    }
+
+    fn stat(state: u8, ticks: &[u64]) -> ProcessStat {
+        ProcessStat { state, threads: (0..).zip(ticks.iter().copied()).collect() }
+    }
+
+    #[test]
+    fn threads_do_not_loop_together() {
+        let mut stuck = Stuck::default();
+        assert!(!stuck.look(3, stat(b'R', &[100, 0, 0])));
+        assert!(!stuck.look(3, stat(b'R', &[101, 4, 4])));
+        assert!(stuck.look(3, stat(b'R', &[101, 5, 4])));
+        // One that was not there before has computed since.
+        assert!(!stuck.look(5, stat(b'R', &[101])));
+        assert!(stuck.look(5, stat(b'R', &[101, 5])));
     }
 
     #[test]
@@ -284,6 +316,14 @@ mod tests {
             !looks(&[(4, b'R', 100), (4, b'R', 101)]) && looks(&[(4, b'R', 100), (4, b'R', 102)]),
             "at rest"
         );
+    }
+
+    #[test]
+    fn who_is_being_loaded_has_longer() {
+        assert!(
+            !looks(&[(BORN, b'R', 0), (BORN, b'R', 199)]) && looks(&[(BORN, b'R', 0), (BORN, b'R', 200)])
+        );
+        assert!(!looks(&[(BORN, b'S', 5); 50]) && looks(&[(BORN, b'S', 5); 101]));
     }
 
     #[test]
@@ -313,7 +353,7 @@ mod tests {
     #[test]
     fn what_the_host_says_of_a_process() {
         let line = "42 (a) b (c) S 1 42 42 0 -1 4194560 10 0 0 0 7 5 0 0 20 0 1 0 100 0 0";
-        assert_eq!(ProcessStat::parse(line), Some(ProcessStat { state: b'S', ticks: 12 }));
+        assert_eq!(parse(line), Some((b'S', 12)));
         assert!(ProcessStat::of(rustix::process::getpid()).is_some());
     }
 }

@@ -150,7 +150,11 @@ impl Orders for Followed {
     fn follow(&mut self, engine: &Engine, core: &mut Core) -> io::Result<bool> {
         loop {
             match receive(self.control.as_fd()) {
-                Ok(Some((order, packet))) => self.follow_or_refuse(engine, core, order, packet)?,
+                Ok(Some((order, packet))) => {
+                    // Each is a step: whoever begins anew is told of all domains in a row.
+                    core.beat();
+                    self.follow_or_refuse(engine, core, order, packet)?;
+                }
                 Ok(None) => return Ok(false),
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(true),
                 Err(e) => return Err(e),
