@@ -90,10 +90,10 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The network it is on, by name.
+    /// The network that it shares with others, by name; none: it has none, or the one of all that name none.
     pub fn network(&self) -> Option<String> {
         let network = &self.config.network;
-        (network.kind == api::NetworkKind::Nat).then(|| network::name(network))
+        (network.kind == api::NetworkKind::Nat && network.name.is_some()).then(|| network::name(network))
     }
 
     /// What runs in it: its own command, or in a clone without one that of the domain it was cloned from.
