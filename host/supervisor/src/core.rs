@@ -101,7 +101,7 @@ impl Core {
         let keeper = program.clone().unwrap_or_else(|| "/proc/self/exe".into());
         let program = program.map_or_else(own_program, Ok)?;
         let execs = Arc::new(Execs::default());
-        let held = Arc::new(HeldMemory::default());
+        let held = Arc::new(HeldMemory::new());
         let (known, lent) = (execs.clone(), held.clone());
         let resources = defaults.resources.clone();
         let setup =

@@ -3,20 +3,36 @@
 //! What a domain prints last, and how it ended, is in its control area, which goes with its processes. So the supervisor has
 //! descriptors of it, and maps nothing: should a domain die while it has no keeper, the keeper that follows, which the
 //! supervisor starts, takes them from it (`pidfd_getfd`) and finds there what there is.
+//!
+//! One descriptor a domain, two with a network: they may be three quarters of those that the supervisor may have at most, so that
+//! it can do everything else. What domains beyond that say last is as safe as their keeper is.
 
 use std::collections::HashMap;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
-use rustix::process::{PidfdFlags, getpid, getppid, pidfd_open};
+use rustix::process::{PidfdFlags, Resource, getpid, getppid, getrlimit, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::locked;
 
-/// All of it, by ids of domains.
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct HeldMemory {
+    /// Most descriptors.
+    most: usize,
+    held: Mutex<Held>,
+}
+
+/// By ids of domains.
 #[derive(Debug, Default)]
-pub(crate) struct HeldMemory(Mutex<HashMap<String, Memory>>);
+struct Held {
+    domains: HashMap<String, Memory>,
+    descriptors: usize,
+    /// That there are no more was said.
+    said: bool,
+}
 
 #[derive(Debug)]
 struct Memory {
@@ -41,27 +57,62 @@ struct Lent {
     files: Vec<RawFd>,
 }
 
+impl Held {
+    fn insert(&mut self, id: &str, memory: Memory) {
+        self.descriptors += memory.files.len();
+        if let Some(before) = self.domains.insert(id.to_owned(), memory) {
+            self.descriptors -= before.files.len();
+        }
+    }
+
+    fn remove(&mut self, id: &str) {
+        self.descriptors -= self.domains.remove(id).map_or(0, |memory| memory.files.len());
+    }
+}
+
 impl HeldMemory {
+    /// With as many descriptors as this process may have for it.
+    pub fn new() -> Self {
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Self::of_most(usize::try_from(most / 4 * 3).unwrap_or(usize::MAX))
+    }
+
+    fn of_most(most: usize) -> Self {
+        Self { most, held: Mutex::default() }
+    }
+
     /// Holds that of a run that has begun. If the host refuses, what it says last is as safe as its keeper is.
     pub fn take(&self, keeper: u64, id: &str, run: u64, pid: i32, network: bool) {
+        {
+            let mut held = locked(&self.held);
+            if held.descriptors >= self.most {
+                if !std::mem::replace(&mut held.said, true) {
+                    tracing::warn!(
+                        "the memory of no more domains than {} is held a second time: of descriptors (RLIMIT_NOFILE) there are too few",
+                        held.domains.len()
+                    );
+                }
+                return held.remove(id);
+            }
+        }
         match doppel_domain::hold(pid, network) {
-            Ok(files) => drop(locked(&self.0).insert(id.to_owned(), Memory { keeper, run, files })),
+            Ok(files) => locked(&self.held).insert(id, Memory { keeper, run, files }),
             Err(error) => tracing::debug!("the memory of domain {id} is not held: {error}"),
         }
     }
 
     /// A run has ended, and how is known.
     pub fn forget(&self, id: &str, run: u64) {
-        let mut all = locked(&self.0);
-        if all.get(id).is_some_and(|memory| memory.run <= run) {
-            all.remove(id);
+        let mut held = locked(&self.held);
+        if held.domains.get(id).is_some_and(|memory| memory.run <= run) {
+            held.remove(id);
         }
     }
 
     /// What its successor, which finds it on its standard input ([`borrow`]), is told of that of a keeper's domains.
     pub fn of(&self, keeper: u64) -> serde_json::Result<Vec<u8>> {
-        let all = locked(&self.0);
-        let its = all.iter().filter(|(_, memory)| memory.keeper == keeper);
+        let held = locked(&self.held);
+        let its = held.domains.iter().filter(|(_, memory)| memory.keeper == keeper);
         let lent = |(id, memory): (&String, &Memory)| Lent {
             id: id.clone(),
             run: memory.run,
@@ -105,10 +156,10 @@ mod tests {
 
     #[test]
     fn a_loan_is_its_keepers_and_of_its_supervisor() {
-        let held = HeldMemory::default();
+        let held = HeldMemory::of_most(8);
         for (id, keeper) in [("a", 1), ("b", 2)] {
             let file = rustix::fs::memfd_create("held", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-            locked(&held.0).insert(id.into(), Memory { keeper, run: 2, files: vec![file] });
+            locked(&held.held).insert(id, Memory { keeper, run: 2, files: vec![file] });
         }
         let loan = held.of(1).unwrap();
         let said: Loan = serde_json::from_slice(&loan).unwrap();
@@ -117,8 +168,25 @@ mod tests {
         assert!(borrow(&loan[..]).is_empty());
         assert!(borrow(&b"{"[..]).is_empty());
         held.forget("a", 1);
-        assert_eq!(locked(&held.0).len(), 2);
+        assert_eq!(locked(&held.held).domains.len(), 2);
         held.forget("a", 2);
-        assert_eq!(locked(&held.0).len(), 1);
+        assert_eq!((locked(&held.held).domains.len(), locked(&held.held).descriptors), (1, 1));
+    }
+
+    #[test]
+    fn no_more_is_held_than_may_be() {
+        let held = HeldMemory::of_most(2);
+        let memory = |run| {
+            let file = || rustix::fs::memfd_create("held", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            Memory { keeper: 1, run, files: vec![file(), file()] }
+        };
+        locked(&held.held).insert("a", memory(1));
+        locked(&held.held).insert("a", memory(2));
+        assert_eq!(locked(&held.held).descriptors, 2);
+        held.take(1, "b", 1, 1, false);
+        assert_eq!(locked(&held.held).domains.len(), 1);
+        // Another run of one that is held has no more of it.
+        held.take(1, "a", 3, 1, false);
+        assert_eq!((locked(&held.held).domains.len(), locked(&held.held).descriptors), (0, 0));
     }
 }

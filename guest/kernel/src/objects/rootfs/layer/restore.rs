@@ -18,7 +18,9 @@ use crate::objects::storage::RawFile;
 use crate::objects::vfs::inode::{FileType, Inode};
 use crate::{Errno, Result};
 
-/// Bytes that are read ahead: there are many small records.
+/// Bytes that are read ahead, as there are many small records: at first, and at most. A new layer has hardly any, and its memory is
+/// a domain's that has just begun.
+const AHEAD_FIRST: usize = 16 << 10;
 const AHEAD: usize = 128 << 10;
 
 /// A file or a device as what is read from.
@@ -28,11 +30,13 @@ pub(super) struct Reader<R> {
     /// Where `ahead` begins.
     at: u64,
     ahead: Vec<u8>,
+    /// As many are read next.
+    next: usize,
 }
 
 impl<R: Fn(u64, &mut [u8]) -> Result<usize>> Reader<R> {
     pub fn new(read: R) -> Self {
-        Self { read, at: 0, ahead: Vec::new() }
+        Self { read, at: 0, ahead: Vec::new(), next: AHEAD_FIRST }
     }
 }
 
@@ -43,7 +47,8 @@ impl<R: Fn(u64, &mut [u8]) -> Result<usize>> Source for Reader<R> {
         }
         let held = self.at..self.at + self.ahead.len() as u64;
         if !(held.contains(&at) && at + bytes.len() as u64 <= held.end) {
-            self.ahead.resize(AHEAD, 0);
+            self.ahead.resize(self.next.max(bytes.len()), 0);
+            self.next = (self.next * 2).min(AHEAD);
             let n = (self.read)(at, &mut self.ahead).map_err(|_| Error::Io)?;
             self.ahead.truncate(n);
             self.at = at;
