@@ -186,6 +186,22 @@ def test_domains_of_one_network_stay_together(owned):
     assert fetch("b0", "n1") is None and fetch("n0", "b0") is None
 
 
+def test_domains_that_name_no_network_are_spread(owned):
+    d, alice, _ = owned
+    serve = ["sh", "-c", "hostname > /tmp/index.html; exec httpd -f -p 80 -h /tmp"]
+    made = [alice.run(f"s{i}", command=serve, network={"kind": "nat"}) for i in range(5)]
+    by = [keeper(d, x) for x in made]
+    assert sorted(by.count(k) for k in set(by)) == [1, 2, 2], by
+    # Those that share a keeper find each other still, as those of a network with a name do.
+
+    def finds(name):
+        return d.cli("exec", name, "wget", "-q", "-O", "-", "http://s0/").stdout == b"s0\n"
+
+    eventually(lambda: finds("s0"), "it serves")
+    assert [finds(x["name"]) for x in made] == [k == by[0] for k in by]
+    remove_all(d)
+
+
 def test_a_supervisor_finds_all_keepers_again(owned):
     d, alice, bob = owned
     made = [alice.run("a1"), alice.run("a2"), alice.run("a3"), bob.run("b1")]
