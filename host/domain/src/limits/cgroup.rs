@@ -528,6 +528,11 @@ impl View {
         cpu_time(self.accounts()?)
     }
 
+    /// CPU time that all domains of the host have used.
+    pub fn domains_cpu_time(&self) -> Option<u64> {
+        cpu_time(self.accounts()?.parent()?)
+    }
+
     /// CPU time that all of the host has used.
     pub fn host_cpu_time(&self) -> Option<u64> {
         cpu_time(self.accounts()?.parent()?.parent()?)

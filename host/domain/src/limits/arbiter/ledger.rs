@@ -326,6 +326,11 @@ impl Ledger {
         self.accounts.contains_key(&id)
     }
 
+    /// Nobody does anything.
+    pub fn is_empty(&self) -> bool {
+        self.accounts.is_empty()
+    }
+
     /// Forgets all debts and quotas; who had one.
     pub fn clear(&mut self) -> Vec<u64> {
         self.held = None;

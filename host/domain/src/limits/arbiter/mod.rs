@@ -19,6 +19,7 @@ mod cpuset;
 mod ledger;
 mod pacing;
 mod placement;
+mod record;
 mod shares;
 mod short_file;
 mod steal_time;
@@ -35,13 +36,18 @@ use cpuset::Cpuset;
 use ledger::{CpuSample, HostSample, Ledger, MOST_SPARED};
 use pacing::{Pacing, spent};
 use placement::Placements;
+use record::Record;
 use steal_time::StealTime;
-use waiting::Waiting;
 use wake_latency::WakeLatency;
 
-/// Between two looks while CPUs are scarce, and while they are not.
+/// Between two looks while CPUs are scarce, and while they are not: at first, and the longer they are not, at most.
 const SCARCE: Duration = Duration::from_millis(20);
 const PLENTY: Duration = Duration::from_millis(50);
+const CALM: Duration = Duration::from_millis(200);
+/// The same while they are scarce and none of this process' domains computes.
+const QUIET: Duration = Duration::from_millis(100);
+/// Part of a CPU up to which a domain does nothing.
+const NOTHING: f64 = 0.002;
 /// Part of all CPUs that is idle when they are not scarce.
 const IDLE: f64 = 0.15;
 /// And part that quotas may leave idle on average.
@@ -174,14 +180,6 @@ pub(crate) fn let_run(tasks: &[u32]) {
     }
 }
 
-/// What was read of a domain's group last.
-#[derive(Debug)]
-struct Record {
-    /// CPU time in nanoseconds.
-    used: u64,
-    waiting: Waiting,
-}
-
 /// A domain in one look.
 struct Seen {
     id: u64,
@@ -192,6 +190,8 @@ struct Seen {
 #[derive(Debug)]
 struct Arbiter {
     records: HashMap<u64, Record>,
+    /// Of all domains of the host together.
+    domains: Option<Record>,
     ledger: Ledger,
     cpuset: Cpuset,
     places: Placements,
@@ -222,6 +222,7 @@ impl Arbiter {
     fn new() -> Self {
         Self {
             records: HashMap::new(),
+            domains: None,
             ledger: Ledger::default(),
             cpuset: Cpuset::default(),
             places: Placements::default(),
@@ -245,6 +246,7 @@ impl Arbiter {
         // Domains that starve others would starve it. Without the right to this it does what it can.
         let _ = doppel_sys::cpu::real_time();
         let latency = WakeLatency::new();
+        let mut calm = PLENTY;
         loop {
             let mut members = bench.members();
             while members.all.is_empty() {
@@ -258,8 +260,14 @@ impl Arbiter {
             drop(members);
             let before = spent();
             let scarce = any.is_some_and(|group| self.look(bench, &group, Instant::now(), latency.is_late()));
-            latency.want(scarce);
-            let nap = if scarce { SCARCE } else { PLENTY };
+            let any_computes = !self.ledger.is_empty();
+            latency.want(scarce && any_computes);
+            let nap = match scarce {
+                true if any_computes => SCARCE,
+                true => QUIET,
+                false => calm,
+            };
+            calm = if scarce { PLENTY } else { (calm * 2).min(CALM) };
             let looking = (spent() - before).saturating_sub(std::mem::take(&mut self.moving));
             std::thread::sleep(nap.max(self.pacing.rest(looking)));
         }
@@ -291,8 +299,11 @@ impl Arbiter {
         }
         let step = if late { GIVE } else { -TAKE };
         self.spared = (self.spared + step * cpus).clamp(0.0, MOST_SPARED * cpus);
+        if self.ledger.is_empty() && self.held_since.is_none() && self.all_rest(any, now) {
+            return true;
+        }
         let seen = bench.seen();
-        let sights = self.count(&seen, seconds);
+        let sights = self.count(&seen, now);
         let lost = (used - sights.iter().map(|s| s.used).sum::<f64>()).clamp(0.0, cpus);
         if self.rest.is_none_or(|end| now >= end) {
             let (closed, placed) = (self.cpuset.is_closed(), !self.places.are_none());
@@ -331,17 +342,27 @@ impl Arbiter {
         }
     }
 
-    /// What each has used since the last look; nothing of those seen first.
-    fn count(&mut self, seen: &[Seen], seconds: f64) -> Vec<CpuSample> {
+    /// Whether all domains of the host together do nothing: thousands need not be looked at one by one.
+    fn all_rest(&mut self, any: &View, now: Instant) -> bool {
+        let Some(used) = any.domains_cpu_time() else { return false };
+        self.domains.get_or_insert_with(|| Record::new(used, now)).enter(used, now) < NOTHING
+    }
+
+    /// What each uses; nothing of those seen first, and of those that have done nothing for some looks, which are read now and then.
+    fn count(&mut self, seen: &[Seen], now: Instant) -> Vec<CpuSample> {
         let mut old = std::mem::take(&mut self.records);
         let mut sights = Vec::new();
         for s in seen {
-            let Some(used) = s.group.cpu_time() else { continue };
-            let mut record =
-                old.remove(&s.id).unwrap_or_else(|| Record { used, waiting: Waiting::default() });
-            let more = used.saturating_sub(std::mem::replace(&mut record.used, used)) as f64 / 1e9;
-            self.records.insert(s.id, record);
-            sights.push(CpuSample { id: s.id, promise: s.promise, used: more / seconds });
+            let mut record = old.remove(&s.id);
+            let mut used = 0.0;
+            if !record.as_mut().is_some_and(Record::is_skipped) {
+                let Some(time) = s.group.cpu_time() else { continue };
+                let record = record.get_or_insert_with(|| Record::new(time, now));
+                used = record.enter(time, now);
+                record.rests(used < NOTHING && !self.ledger.is_active(s.id));
+            }
+            self.records.extend(record.map(|record| (s.id, record)));
+            sights.push(CpuSample { id: s.id, promise: s.promise, used });
         }
         sights
     }

@@ -261,8 +261,10 @@ fn cpu_time_is_found_where_controllers_share_a_hierarchy() {
         Cgroup::create_in(Hierarchies::V1(vec![("pids", root.clone())]), "d1", Limits::default()).unwrap();
     assert_eq!(group.cpu_time(), None);
     fs::write(root.join("doppel/d1/cpuacct.usage"), "7000\n").unwrap();
+    fs::write(root.join("doppel/cpuacct.usage"), "8000\n").unwrap();
     fs::write(root.join("cpuacct.usage"), "9000\n").unwrap();
     assert_eq!((group.cpu_time(), group.host_cpu_time()), (Some(7000), Some(9000)));
+    assert_eq!(group.domains_cpu_time(), Some(8000));
     assert_eq!(group.usage().cpu_us, Some(7));
     fs::remove_dir_all(&root).unwrap();
 }
