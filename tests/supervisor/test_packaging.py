@@ -50,6 +50,28 @@ def test_units(binaries, tmp_path):
     assert p.returncode == 0 and not said, p.stderr
 
 
+def test_programs_need_no_loader_and_lie_at_random_addresses(binaries):
+    """A command is over before a dynamic linker has found its libraries; its addresses are still nobody's to know."""
+    for program in ("doppel", "doppeld"):
+        path = pathlib.Path(DOPPEL).parent / program
+        headers = subprocess.run(["readelf", "-hlW", path], check=True, capture_output=True, text=True).stdout
+        assert re.search(r"Type: +DYN", headers), headers
+        assert "INTERP" not in headers and "GNU_RELRO" in headers, headers
+    found = set()
+    for _ in range(4):
+        # It waits for the program's end, and that for its input's.
+        argv = [DOPPEL, "run", "--standalone", "-i", "busybox", "cat"]
+        p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert p.stdin and p.stdout
+        p.stdin.write(b"begun\n")
+        p.stdin.flush()
+        assert p.stdout.readline() == b"begun\n"
+        maps = pathlib.Path(f"/proc/{p.pid}/maps").read_text().splitlines()
+        found.add(next(line.split("-")[0] for line in maps if line.endswith("/doppel")))
+        p.communicate(timeout=60)
+    assert len(found) > 1, found
+
+
 def test_the_service_is_confined_as_far_as_it_can_be(tmp_path):
     """SECURITY.md says what is left, and why."""
     if not shutil.which("systemd-analyze"):

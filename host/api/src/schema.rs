@@ -4,7 +4,7 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use regex::Regex;
 use serde::Serialize;
@@ -36,11 +36,12 @@ pub fn keep_known<T: ToSchema + 'static>(value: &mut Value) {
     schema::<T>().keep(&json!({"$ref": T::name()}), value);
 }
 
-/// The schemas of a type and of all that it is made of, by name, and their patterns.
+/// The schemas of a type and of all that it is made of, by name, and their patterns. Each is made when it is first looked
+/// at: a command that checks one value needs few of them, and all patterns take longer than the command.
 #[derive(Default)]
 struct Schema {
-    named: HashMap<String, Value>,
-    patterns: HashMap<String, Regex>,
+    named: HashMap<String, LazyLock<Value, Box<dyn FnOnce() -> Value + Send>>>,
+    patterns: Mutex<HashMap<String, Option<Regex>>>,
 }
 
 /// The schema of a type; it is made once.
@@ -64,21 +65,18 @@ impl Schema {
     fn of<T: ToSchema + ?Sized>() -> Self {
         let mut needed = Vec::new();
         T::schemas(&mut needed);
+        needed.push((T::name().into_owned(), T::schema()));
         let mut all = Self::default();
-        all.named.insert(T::name().into_owned(), json!(T::schema()));
-        all.named.extend(needed.into_iter().map(|(name, schema)| (name, json!(schema))));
-        let mut patterns = Vec::new();
-        all.named.values().for_each(|schema| find_patterns(schema, &mut patterns));
-        // A test reads all of them.
-        all.patterns = patterns
-            .into_iter()
-            .filter_map(|p| Some((Regex::new(&p).ok()?, p)))
-            .map(|(r, p)| (p, r))
-            .collect();
+        for (name, schema) in needed {
+            all.named.insert(name, LazyLock::new(Box::new(move || json!(schema))));
+        }
         all
     }
 
     fn check(&self, field: &str, schema: &Value, value: &Value) -> Result<(), Problem> {
+        if value.is_null() || value.is_boolean() {
+            return Ok(());
+        }
         if let Some(name) = schema["$ref"].as_str() {
             let name = name.rsplit('/').next().unwrap_or(name);
             return self.named.get(name).map_or(Ok(()), |schema| self.check(field, schema, value));
@@ -87,7 +85,7 @@ impl Schema {
         if let Some(parts) = schema["oneOf"].as_array().or_else(|| schema["allOf"].as_array()) {
             let mut references = parts.iter().filter(|part| part.get("$ref").is_some());
             return match (references.next(), references.next()) {
-                (Some(part), None) if !value.is_null() => self.check(field, part, value),
+                (Some(part), None) => self.check(field, part, value),
                 _ => Ok(()),
             };
         }
@@ -148,14 +146,19 @@ impl Schema {
         if text.contains('\0') {
             return Err(refuse(field, format!("{text:?} has a NUL character")));
         }
-        let pattern = schema["pattern"].as_str();
-        match pattern.and_then(|p| self.patterns.get(p)) {
-            Some(regex) if !regex.is_match(text) => {
-                let pattern = regex.as_str();
+        match schema["pattern"].as_str() {
+            Some(pattern) if !self.matches(pattern, text) => {
                 Err(refuse(field, format!("{text:?} does not match {pattern}{}", told(schema))))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a text is as a pattern wants it; one that cannot be read, of which a test knows none, wants nothing.
+    fn matches(&self, pattern: &str, text: &str) -> bool {
+        let mut patterns = self.patterns.lock().unwrap_or_else(PoisonError::into_inner);
+        let regex = patterns.entry(pattern.to_owned()).or_insert_with(|| Regex::new(pattern).ok());
+        regex.as_ref().is_none_or(|regex| regex.is_match(text))
     }
 
     fn object(&self, field: &str, schema: &Value, fields: &Map<String, Value>) -> Result<(), Problem> {
@@ -175,17 +178,6 @@ impl Schema {
             self.check(&inside(key), entries, value)?;
         }
         Ok(())
-    }
-}
-
-fn find_patterns(schema: &Value, found: &mut Vec<String>) {
-    match schema {
-        Value::Object(fields) => {
-            found.extend(fields.get("pattern").and_then(Value::as_str).map(str::to_owned));
-            fields.values().for_each(|schema| find_patterns(schema, found));
-        }
-        Value::Array(all) => all.iter().for_each(|schema| find_patterns(schema, found)),
-        _ => {}
     }
 }
 
@@ -236,13 +228,32 @@ mod tests {
     use super::*;
     use crate::{CloneFrozen, CreateDomain, CreateExec, KillOptions, Rename, StopOptions, UpdateDomain};
 
+    fn find_patterns(schema: &Value, found: &mut Vec<String>) {
+        match schema {
+            Value::Object(fields) => {
+                found.extend(fields.get("pattern").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|schema| find_patterns(schema, found));
+            }
+            Value::Array(all) => all.iter().for_each(|schema| find_patterns(schema, found)),
+            _ => {}
+        }
+    }
+
     #[test]
-    fn all_patterns_are_read() {
+    fn only_what_is_looked_at_is_made() {
+        let schema = Schema::of::<CreateDomain>();
+        let plain = json!(CreateDomain { image: "b".into(), ..CreateDomain::default() });
+        schema.check("", &json!({"$ref": CreateDomain::name()}), &plain).unwrap();
+        assert!(schema.patterns.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn all_patterns_can_be_read() {
         fn of<T: ToSchema + 'static>() -> usize {
             let schema = schema::<T>();
             let mut found = Vec::new();
             schema.named.values().for_each(|s| find_patterns(s, &mut found));
-            assert!(found.iter().all(|p| schema.patterns.contains_key(p)), "{found:?}");
+            assert!(found.iter().all(|p| Regex::new(p).is_ok()), "{found:?}");
             found.len()
         }
         for (n, name) in [

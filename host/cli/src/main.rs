@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod host;
+mod named;
 mod options;
 mod standalone;
 mod supervised;
@@ -14,21 +15,28 @@ mod terminal;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::standalone::image::{ListArgs, RemoveArgs, Short, ShortArgs};
 use crate::standalone::registry::{PullArgs, PushArgs};
-use crate::terminal::out::{TOOL_ERROR, tell};
+use crate::terminal::out::{TOOL_ERROR, say, tell};
 
 /// Runs unmodified Linux programs in isolated domains.
 #[derive(Parser)]
 #[command(name = "doppel", version, max_term_width = 100, disable_help_flag = true)]
 struct Cli {
+    #[command(flatten)]
+    help: Help,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// The option that all verbs have.
+#[derive(Args)]
+struct Help {
     /// Print help
     #[arg(long, global = true, action = clap::ArgAction::Help)]
     help: Option<bool>,
-    #[command(subcommand)]
-    verb: Verb,
 }
 
 #[derive(Subcommand)]
@@ -151,25 +159,26 @@ fn images(args: standalone::image::Args) -> supervised::Outcome {
     standalone::image::run(args).map(|()| ExitCode::SUCCESS)
 }
 
+/// What the command line asks for, or the exit code if that has been said.
+fn parsed() -> Result<Verb, ExitCode> {
+    if let Some(verb) = named::parse(std::env::args_os().skip(1)) {
+        return Ok(verb);
+    }
+    Cli::try_parse().map(|cli| cli.verb).map_err(|e| {
+        let e = terminal::tips::improved(e);
+        let code = if e.use_stderr() { TOOL_ERROR } else { 0 };
+        match e.print() {
+            Ok(()) => ExitCode::from(code),
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => doppel_sys::signal::end_by(SIGPIPE),
+            Err(_) => ExitCode::from(TOOL_ERROR),
+        }
+    })
+}
+
 const SIGPIPE: i32 = rustix::process::Signal::PIPE.as_raw();
 
-fn main() -> ExitCode {
-    if let Some(code) = doppel_paene::attend() {
-        return code;
-    }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(e) => {
-            let e = terminal::tips::improved(e);
-            let code = if e.use_stderr() { TOOL_ERROR } else { 0 };
-            return match e.print() {
-                Ok(()) => ExitCode::from(code),
-                Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => doppel_sys::signal::end_by(SIGPIPE),
-                Err(_) => ExitCode::from(TOOL_ERROR),
-            };
-        }
-    };
-    let result = match cli.verb {
+fn act(verb: Verb) -> supervised::Outcome {
+    match verb {
         Verb::Run(args) => supervised::run::run(*args),
         Verb::Exec(args) => supervised::exec::exec(*args),
         Verb::Cp(args) => standalone::copy::run(&args),
@@ -218,6 +227,20 @@ fn main() -> ExitCode {
         Verb::NetworkService { no_polling } => options::network::service(!no_polling),
         Verb::StorageService { no_polling } => options::storage::service(!no_polling),
         Verb::Debug(command) => host::debug::run(&command),
+    }
+}
+
+fn main() -> ExitCode {
+    if let Some(code) = doppel_paene::attend() {
+        return code;
+    }
+    let result = if named::asks_version(std::env::args_os().skip(1)) {
+        say!("doppel {}", env!("CARGO_PKG_VERSION")).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+    } else {
+        match parsed() {
+            Ok(verb) => act(verb),
+            Err(code) => return code,
+        }
     };
     // What is still in the buffer counts too.
     let result = result.and_then(|code| Ok(terminal::out::stdout().flush().map(|()| code)?));
