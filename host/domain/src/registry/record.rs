@@ -150,16 +150,11 @@ impl Drop for Recorded {
 /// Reads all records of a directory, with their paths; what cannot be read is told of.
 pub(crate) fn read_all(dir: &Path) -> (Vec<(PathBuf, Record)>, Vec<String>) {
     let (mut found, mut bad) = (Vec::new(), Vec::new());
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return (found, bad),
+    let paths = match paths(dir) {
+        Ok(paths) => paths,
         Err(error) => return (found, vec![format!("{}: {error}", dir.display())]),
     };
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let of_an_id = path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.parse::<u32>().is_ok());
-        if !of_an_id {
-            continue;
-        }
+    for path in paths {
         match read(&path) {
             Ok(record) => found.push((path, record)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -167,6 +162,17 @@ pub(crate) fn read_all(dir: &Path) -> (Vec<(PathBuf, Record)>, Vec<String>) {
         }
     }
     (found, bad)
+}
+
+/// The files that are named as records are.
+fn paths(dir: &Path) -> io::Result<impl Iterator<Item = PathBuf>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        entries => entries.into_iter().flatten(),
+    };
+    let of_an_id =
+        |path: &PathBuf| path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.parse::<u32>().is_ok());
+    Ok(entries.flatten().map(|entry| entry.path()).filter(of_an_id))
 }
 
 fn read(path: &Path) -> io::Result<Record> {
@@ -178,11 +184,15 @@ fn read(path: &Path) -> io::Result<Record> {
     Ok(record)
 }
 
-/// Whether a domain that this holder has claimed the id of may still live, by the records in `dir`.
+/// Whether a domain that this holder has claimed the id of may still live, by the records in `dir`. One is enough: each
+/// start of a domain asks this, and there may be thousands of records.
 pub(crate) fn any_lives(dir: &Path, holder: &str) -> bool {
-    let (found, bad) = read_all(dir);
     let lives = |record: &Record| record.birth.as_ref().is_none_or(|birth| birth.process.lives());
-    !bad.is_empty() || found.iter().any(|(_, record)| record.holder == holder && lives(record))
+    let may_live = |path: PathBuf| match read(&path) {
+        Ok(record) => record.holder == holder && lives(&record),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    };
+    paths(dir).map_or(true, |mut paths| paths.any(may_live))
 }
 
 #[cfg(test)]
