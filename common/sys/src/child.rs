@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::OnceLock;
+use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -67,14 +68,33 @@ impl Namespaces {
     /// `CLONE_NEW*` flags of these: mount, UTS, IPC, network.
     pub const FLAGS: u64 = CLONE_NEWNS | 0x0400_0000 | 0x0800_0000 | 0x4000_0000;
 
+    /// New ones, made by a thread that ends with that: for a child that will come while other things are done. The mount
+    /// namespace has an empty read-only root.
+    ///
+    /// # Errors
+    /// If there is no thread. The step that failed, for instance since we are not root, comes from the thread.
+    pub fn begin() -> io::Result<JoinHandle<Result<Self, SpawnError>>> {
+        crate::signal::spawn_blocked("namespaces", || {
+            steps::leave_namespaces(Self::FLAGS).map_err(step_failed)?;
+            let files = Self::open("/proc/thread-self/ns");
+            // The root that is left is this thread's own, so nobody else loses theirs.
+            steps::empty_root().map_err(step_failed)?;
+            let failed = |error| SpawnError { step: "look at its namespaces", error };
+            files.map(|files| Self { files }).map_err(failed)
+        })
+    }
+
+    fn open(dir: &str) -> io::Result<[OwnedFd; 4]> {
+        let open = |kind: &str| std::fs::File::open(format!("{dir}/{kind}")).map(OwnedFd::from);
+        Ok([open("uts")?, open("ipc")?, open("net")?, open("mnt")?])
+    }
+
     /// Those of a child that runs.
     ///
     /// # Errors
     /// If the child is gone, or we may not look at it.
     pub fn of(child: &Child) -> io::Result<Self> {
-        let open =
-            |kind: &str| std::fs::File::open(format!("/proc/{}/ns/{kind}", child.pid)).map(OwnedFd::from);
-        let files = [open("uts")?, open("ipc")?, open("net")?, open("mnt")?];
+        let files = Self::open(&format!("/proc/{}/ns", child.pid))?;
         // A process that has died and been reaped may have given its number to another.
         let mut ended = [PollFd::new(&child.pidfd, PollFlags::IN)];
         if rustix::event::poll(&mut ended, Some(&Timespec::default()))? > 0 {

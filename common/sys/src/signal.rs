@@ -15,10 +15,10 @@ pub struct SignalFd {
 ///
 /// # Errors
 /// What the host says, for instance that it gives no more threads.
-pub fn spawn_blocked(
+pub fn spawn_blocked<T: Send + 'static>(
     name: &str,
-    work: impl FnOnce() + Send + 'static,
-) -> io::Result<std::thread::JoinHandle<()>> {
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<T>> {
     let blocked = Blocked::all();
     // It inherits the mask of whoever makes it.
     let made = std::thread::Builder::new().name(name.into()).spawn(work);

@@ -37,6 +37,7 @@ pub use launch::config::{DomainConfig, Keep, NetworkLink, StorageLink};
 pub use launch::defaults::{Bound, Defaults};
 pub use launch::elf::Gates;
 pub use launch::kernel::{Kernel, kernel_digest};
+pub use launch::namespaces::begin as begin_namespaces;
 pub use launch::pool::Pool;
 pub use launch::speculation::Speculation;
 pub use limits::cgroup::{ServiceGroups, Usage, all_tasks, cgroups, tasks_bound};

@@ -26,6 +26,7 @@ pub(super) const STEPS: &[&str] = &[
     "execute the guest kernel",
     "join namespaces",
     "keep the CPU from guessing",
+    "make namespaces",
 ];
 const SIGNALS: u32 = 0;
 const CGROUP: u32 = 1;
@@ -42,6 +43,7 @@ const LIFE: u32 = 11;
 const EXECUTE: u32 = 12;
 const JOIN: u32 = 13;
 const SPECULATION: u32 = 14;
+const NAMESPACES: u32 = 15;
 
 /// Descriptors are first moved here and above, so that no move overwrites a source.
 const PARKING: RawFd = 64;
@@ -200,8 +202,14 @@ fn write_file(step: u32, path: &CStr, text: &CStr) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Gives the calling thread new namespaces of these kinds, and what it must not share for that.
+pub(super) fn leave_namespaces(kinds: u64) -> Result<(), Failure> {
+    call!(NAMESPACES, SYS_unshare, kinds)?;
+    Ok(())
+}
+
 /// Leaves the process in a mount namespace whose only mount is an empty read-only tmpfs.
-fn empty_root() -> Result<(), Failure> {
+pub(super) fn empty_root() -> Result<(), Failure> {
     let none = ptr::null::<libc::c_char>();
     // Nothing done here may show in the host's mount namespace.
     let private = libc::MS_REC | libc::MS_PRIVATE;

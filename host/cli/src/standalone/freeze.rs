@@ -162,6 +162,7 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
     let called = Instant::now();
     let defaults = crate::options::defaults::read()?;
     defaults.choose();
+    doppel_domain::begin_namespaces();
     // Its memory limit is the one that was frozen.
     let limits = Resources { memory_bytes: None, ..defaults.resources.of_kind(Kind::Para) };
     let resources = within_host(checked(args)?.over(&limits)?);

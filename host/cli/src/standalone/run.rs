@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use doppel_api::{CreateDomain, Resources, Validate};
+use doppel_api::{CreateDomain, Kind, Resources, Validate};
 use doppel_domain::{Domain, DomainConfig, Outcome, Program};
 use doppel_freezer::{FrozenStore, Medium};
 use doppel_image::{ImageConfig, LaunchOptions, Store, launch, small_file};
@@ -79,8 +79,12 @@ impl RunArgs {
 pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let defaults = defaults::read()?;
     defaults.choose();
-    let given = checked(&args)?;
     let kind = args.kind.choose();
+    if kind == Kind::Para {
+        // They take as long as all that comes before the domain's first process.
+        doppel_domain::begin_namespaces();
+    }
+    let given = checked(&args)?;
     let resources = within_host(given.over(&defaults.resources.of_kind(kind))?);
     let asked = args.spec;
     pull::pull(&asked.image, args.pull, None)?;

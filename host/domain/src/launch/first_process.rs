@@ -82,8 +82,12 @@ impl FirstProcess<'_> {
             oom_score_adj: &oom_score_adj,
         };
         // Those that others look after, and clones, come in numbers; one in the foreground is alone in its process.
-        let many = !paene && (self.config.capture || self.resume.is_some());
-        let spawned = if many { namespaces::spawn(plan) } else { child::spawn(&plan) };
+        let many = self.config.capture || self.resume.is_some();
+        let spawned = match (paene, many) {
+            (true, _) => child::spawn(&plan),
+            (false, true) => namespaces::spawn(&plan),
+            (false, false) => namespaces::spawn_alone(&plan),
+        };
         spawned.map_err(Error::Spawn)
     }
 

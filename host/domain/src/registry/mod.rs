@@ -27,7 +27,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use doppel_confine::limits::UID_COUNT;
 use rustix::fs::FlockOperation;
@@ -35,7 +35,6 @@ use rustix::fs::FlockOperation;
 use crate::Error;
 use crate::lock::lock;
 use crate::run::state::Core;
-use crate::run::workers;
 
 /// Ids of a block.
 const BLOCK: u32 = 64;
@@ -52,7 +51,8 @@ pub(crate) struct Registry {
     name: String,
     // Held for its lock. Says where records are of domains that outlive this process, if any do.
     lock: File,
-    listener: Result<UnixListener, String>,
+    /// Where it is asked, from its first domain on: that domain need not wait for a thread that it does not need.
+    listener: OnceLock<Result<UnixListener, String>>,
     doors: DomainsByName,
     ids: Mutex<Ids>,
     /// Names of those that were taken over ([`Registry::take_over`]).
@@ -91,18 +91,14 @@ impl Registry {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(base.join(dir));
             made.and_then(|()| check_own(&base.join(dir), 0o077)).map_err(failed("make directories"))?;
         }
-        workers::prepare().map_err(failed("start threads"))?;
         let (name, file) = enroll(base).map_err(failed("enroll this process"))?;
-        let socket = socket_path(base, &name);
-        let doors = DomainsByName::default();
-        let listener = requests::listen(&socket, doors.clone()).map_err(|e| e.to_string());
         sweep(base, &name, FEW);
         Ok(Arc::new(Self {
             base: base.into(),
             name,
             lock: file,
-            listener,
-            doors,
+            listener: OnceLock::new(),
+            doors: DomainsByName::default(),
             ids: Mutex::default(),
             names: Mutex::default(),
         }))
@@ -130,23 +126,31 @@ impl Registry {
         };
         let socket = socket_path(base, name);
         let _ = fs::remove_file(&socket);
-        let doors = DomainsByName::default();
-        let listener = requests::listen(&socket, doors.clone()).map_err(|e| e.to_string());
         let blocks = links_of(base, "ids", name).filter_map(|link| link.file_name()?.to_str()?.parse().ok());
         let taken: Vec<u32> = blocks.collect();
         let ids = Ids { used: taken.iter().map(|block| (*block, 1)).collect(), next: None, taken };
         let names =
             links_of(base, "names", name).filter_map(|link| Some(link.file_name()?.to_str()?.to_owned()));
         let names = Mutex::new(names.collect());
-        Ok(Arc::new(Self {
+        let holder = Self {
             base: base.into(),
             name: name.into(),
             lock,
-            listener,
-            doors,
+            listener: OnceLock::new(),
+            doors: DomainsByName::default(),
             ids: Mutex::new(ids),
             names,
-        }))
+        };
+        holder.listen();
+        Ok(Arc::new(holder))
+    }
+
+    /// Lets this process be asked, if it cannot be yet.
+    pub fn listen(&self) {
+        self.listener.get_or_init(|| {
+            let socket = socket_path(&self.base, &self.name);
+            requests::listen(&socket, self.doors.clone()).map_err(|e| e.to_string())
+        });
     }
 
     /// Notes whose an id and a name are that were taken over.
@@ -185,12 +189,13 @@ impl Registry {
 
     /// Why its domains cannot be asked, if so.
     pub fn deaf(&self) -> Option<&str> {
-        self.listener.as_ref().err().map(String::as_str)
+        self.listener.get()?.as_ref().err().map(String::as_str)
     }
 
     /// Lets a domain be asked under its name.
     pub fn open_door(&self, core: &Arc<Core>) {
         lock(&self.doors).insert(core.label(), Arc::downgrade(core));
+        self.listen();
     }
 
     /// No longer.
@@ -285,7 +290,7 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        if let Ok(listener) = &self.listener {
+        if let Some(Ok(listener)) = self.listener.get() {
             // Ends the thread that waits there.
             let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
         }
@@ -553,7 +558,9 @@ mod tests {
         symlink("77-0", base.join("names/old")).unwrap();
         symlink("77-0", base.join("ids/262143")).unwrap();
         let holder = Registry::new(&base).unwrap();
-        assert_eq!(["holders", "ids", "names"].map(|d| count(&base, d)), [2, 0, 0]);
+        assert_eq!(["holders", "ids", "names"].map(|d| count(&base, d)), [1, 0, 0]);
+        holder.listen();
+        assert_eq!(count(&base, "holders"), 2);
         // One whose sweep was interrupted.
         symlink("78-0", base.join("names/older")).unwrap();
         assert!(holder.claim_name("older").unwrap());

@@ -259,6 +259,8 @@ impl Fleet {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), flags).map_err(doing())?;
         let (sender, results) = channel();
+        let holder = Registry::get()?;
+        holder.listen();
         Ok(Self {
             epoll,
             live: HashMap::new(),
@@ -274,7 +276,7 @@ impl Fleet {
             results,
             sharer: Sharer::default(),
             reaper,
-            _holder: Registry::get()?,
+            _holder: holder,
         })
     }
 
