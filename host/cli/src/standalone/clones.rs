@@ -1,17 +1,21 @@
 //! The clones of one `doppel clone` command: a fleet, and when each of them did what.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use doppel_domain::{DomainConfig, Ended, Error, Event, Fleet, Key, Outcome, Output, Pool, Resume, Start};
+use doppel_domain::{
+    Captured, DomainConfig, Ended, Error, Event, Fleet, Key, Outcome, Output, Pool, Resume, Start, Stream,
+};
 use doppel_freezer::FrozenImage;
 use doppel_storage::Manager;
 
 use crate::options::storage::Storage;
 use crate::standalone::freeze::{CloneArgs, Outcomes, warn};
+use crate::terminal::lines::Lines;
 use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::{say, tell};
 
@@ -30,24 +34,13 @@ pub struct CloneEnd {
     ended_ms: f64,
 }
 
-impl CloneEnd {
-    /// Prints its output line by line.
-    pub fn print(&self) -> std::io::Result<()> {
-        for line in self.stdout.lines() {
-            say!("{}: {line}", self.name)?;
-        }
-        for line in self.stderr.lines() {
-            tell!("{}: {line}", self.name);
-        }
-        Ok(())
-    }
-}
-
 /// One clone so far.
 pub struct Clone {
     asked: Instant,
     started: Instant,
     held: bool,
+    /// What it prints, if that is shown as it comes.
+    lines: Option<Lines>,
     /// How it ended, or why it did not start.
     pub end: Option<Result<CloneEnd, String>>,
 }
@@ -60,16 +53,19 @@ pub struct Clones {
     indices: HashMap<Key, u32>,
     /// By number.
     pub all: BTreeMap<u32, Clone>,
+    /// What they print is shown as it comes, and else kept.
+    shown: bool,
     /// Their layers, until all have ended.
     storages: Vec<Storage>,
     service: Option<Arc<Manager>>,
 }
 
 impl Clones {
-    pub fn new(called: Instant) -> Result<Self, Error> {
+    pub fn new(called: Instant, shown: bool) -> Result<Self, Error> {
         Ok(Self {
             fleet: Fleet::new()?,
             called,
+            shown,
             indices: HashMap::new(),
             all: BTreeMap::new(),
             storages: Vec::new(),
@@ -103,7 +99,7 @@ impl Clones {
     fn begin(&mut self, key: Key, index: u32) {
         let now = Instant::now();
         self.indices.insert(key, index);
-        self.all.insert(index, Clone { asked: now, started: now, held: false, end: None });
+        self.all.insert(index, Clone { asked: now, started: now, held: false, lines: None, end: None });
     }
 
     /// Those that are not ready yet.
@@ -137,13 +133,40 @@ impl Clones {
     }
 
     /// Lets them run until `over`.
-    pub fn run_until(&mut self, over: impl Fn(&Self) -> bool) -> Result<(), Error> {
+    pub fn run_until(&mut self, over: impl Fn(&Self) -> bool) -> Result<(), Box<dyn std::error::Error>> {
         while !over(self) {
             for event in self.fleet.turn(None)? {
+                match &event {
+                    Event::Started { key, .. } if self.shown => self.show(*key)?,
+                    Event::Ended(ended) if self.shown => self.show_rest(ended)?,
+                    _ => {}
+                }
                 self.note(event);
             }
         }
         Ok(())
+    }
+
+    /// Has what a clone prints shown from now on; what it has printed before this was heard was kept.
+    fn show(&mut self, key: Key) -> io::Result<()> {
+        let Some(domain) = self.fleet.get(key) else { return Ok(()) };
+        let lines = Lines::new(domain.name());
+        print(&lines, domain.captured())?;
+        if let Some(clone) = self.get(key) {
+            clone.lines = Some(lines.clone());
+        }
+        self.fleet.redirect(key, Output::To(Box::new(lines)));
+        Ok(())
+    }
+
+    /// Shows what is left of a clone that has ended: all, if its start was not heard before.
+    fn show_rest(&mut self, ended: &Ended) -> io::Result<()> {
+        if let Some(lines) = self.get(ended.key).and_then(|clone| clone.lines.take()) {
+            return lines.end();
+        }
+        let lines = Lines::new(ended.name.clone());
+        print(&lines, &ended.captured)?;
+        lines.end()
     }
 
     fn note(&mut self, event: Event) {
@@ -230,6 +253,11 @@ impl Clones {
         }
         Ok(ExitCode::from(code))
     }
+}
+
+fn print(lines: &Lines, kept: &Captured) -> io::Result<()> {
+    lines.print(Stream::Stdout, &kept.stdout)?;
+    lines.print(Stream::Stderr, &kept.stderr)
 }
 
 fn end_of(ended: Ended, index: u32, clone: &Clone, called: Instant, now: Instant) -> CloneEnd {

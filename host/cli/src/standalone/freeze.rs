@@ -196,7 +196,7 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
         let name = domain.name();
         return Ok(exit_code(&name, &domain.wait()?));
     }
-    let mut clones = Clones::new(called)?;
+    let mut clones = Clones::new(called, !args.json && args.repeat == 0)?;
     if args.repeat > 0 {
         check_pool(&image)?;
         return clones.repeat(args, image, &config);
@@ -214,8 +214,6 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
             Some(Ok(end)) => {
                 if args.json {
                     say!("{}", serde_json::to_string(&end)?)?;
-                } else {
-                    end.print()?;
                 }
                 code = if code == 0 { end.exit_code } else { code };
             }

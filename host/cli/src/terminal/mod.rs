@@ -2,6 +2,7 @@
 
 pub mod bars;
 pub mod format;
+pub mod lines;
 pub mod out;
 pub mod time;
 pub mod tips;
