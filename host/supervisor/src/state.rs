@@ -140,6 +140,12 @@ impl StateStore {
         async { change.await.unwrap_or_else(closed) }
     }
 
+    /// Removes a row, as [`Self::put_unhurried`].
+    pub fn remove_unhurried(&self, table: Table, key: &str) -> impl Future<Output = Outcome> + use<> {
+        let change = self.change(table, key, None, false);
+        async { change.await.unwrap_or_else(closed) }
+    }
+
     /// When all changes so far are durable.
     pub fn settled(&self) -> impl Future<Output = Outcome> + use<> {
         // Of a row that is not there.

@@ -490,12 +490,7 @@ impl Core {
             locked(&self.domains).insert(entry.clone());
             return Err(problem);
         }
-        let asleep = locked(&entry.row).asleep.take();
-        if asleep.is_some() {
-            // A keeper that does not answer has nothing of it, or will end.
-            let _ = self.ask(entry, KeeperCommand::Release { id: entry.id.clone() }).await;
-        }
-        self.discard_asleep(asleep);
+        self.release_asleep(entry).await;
         let (keeper, run) = {
             let row = locked(&entry.row);
             (row.keeper, row.ended_run)
@@ -506,8 +501,19 @@ impl Core {
             self.acknowledge(keeper, &entry.id, run).await;
         }
         self.keepers.left(keeper, &entry.id);
+        self.remove_dir(&self.domain_dir(&entry.id));
         self.tell_removed(entry);
         Ok(())
+    }
+
+    /// Gives up what a domain that is removed would wake from.
+    pub async fn release_asleep(&self, entry: &Entry) {
+        let asleep = locked(&entry.row).asleep.take();
+        if asleep.is_some() {
+            // A keeper that does not answer has nothing of it, or will end.
+            let _ = self.ask(entry, KeeperCommand::Release { id: entry.id.clone() }).await;
+        }
+        self.discard_asleep(asleep);
     }
 
     /// Forgets a domain that could not be written down; it does not run.
@@ -516,15 +522,16 @@ impl Core {
         // What was to be written of it some time must not come after all.
         self.state.remove_soon(Table::Domains, &entry.id);
         self.keepers.left(locked(&entry.row).keeper, &entry.id);
+        self.remove_dir(&self.domain_dir(&entry.id));
         self.tell_removed(entry);
     }
 
-    fn tell_removed(&self, entry: &Entry) {
+    /// Frees what a domain had, and says that it is removed.
+    pub fn tell_removed(&self, entry: &Entry) {
         self.release_image(entry);
         self.release_volumes(entry);
         self.release_disks(entry);
         self.release_layer(entry);
-        self.remove_dir(&self.domain_dir(&entry.id));
         locked(&self.domains).removed(entry);
         entry.ending.send_modify(|ending| ending.removed = true);
         self.event(EventKind::Remove, entry, &[]);

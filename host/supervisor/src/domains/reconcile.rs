@@ -11,9 +11,12 @@ use crate::domains::network;
 use crate::domains::{Ending, Entry, Row, add_usage, is_live};
 use crate::keeper::config::read_exit;
 use crate::keeper::protocol::{Exit, KeeperCommand, Kept, Notification};
+use crate::state::Table;
 use crate::time::seconds_now;
 use crate::{locked, time};
 
+/// How long a removal that cannot be written down waits for the next try.
+const AGAIN: Duration = Duration::from_secs(1);
 /// First and longest pause before a domain is started again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -146,9 +149,14 @@ impl Core {
             self.keepers.left(keeper, &id);
         }
         self.execs_over(&entry, exit.run);
+        let core = self.clone();
+        if matches!(next, Next::Remove) {
+            self.tell_end(&entry, &exit);
+            tokio::spawn(async move { core.remove_at_its_end(&entry, keeper, run).await });
+            return;
+        }
         let saved = self.save_unhurried(&entry);
         self.tell_end(&entry, &exit);
-        let core = self.clone();
         tokio::spawn(async move {
             // Forgotten by the keeper only when it is durable here.
             match saved.await {
@@ -162,12 +170,41 @@ impl Core {
                     core.save_soon(&entry);
                 }
             }
-            match next {
-                Next::Nothing => {}
-                Next::Remove => core.remove_ended(&entry).await,
-                Next::Restart(pause) => core.restart_after(&entry, run, pause).await,
+            if let Next::Restart(pause) = next {
+                core.restart_after(&entry, run, pause).await;
             }
         });
+    }
+
+    /// Removes a domain that goes when it ends. Whoever waits for that need not wait for the disk: should this process die
+    /// before the row's removal is durable, its successor hears of the end from the keeper, which has not been told to
+    /// forget it yet, or finds it written down, and removes it again.
+    async fn remove_at_its_end(self: &Arc<Self>, entry: &Arc<Entry>, keeper: Option<u64>, run: u64) {
+        let turn = entry.turn.lock().await;
+        if is_live(entry.state()) || self.check_there(entry).is_err() {
+            // Whoever had the turn before started it again, or removed it.
+            drop(turn);
+            if let Err(problem) = self.save_unhurried(entry).await {
+                tracing::error!("the end of domain {} is not written down yet: {problem}", entry.id);
+                return self.save_soon(entry);
+            }
+            return self.acknowledge(keeper, &entry.id, run).await;
+        }
+        // In this order: see `Core::save_soon`.
+        locked(&self.domains).leave(entry);
+        let gone = self.state.remove_unhurried(Table::Domains, &entry.id);
+        self.tell_removed(entry);
+        drop(turn);
+        self.release_asleep(entry).await;
+        let mut written = gone.await;
+        while let Err(problem) = written {
+            tracing::error!("the removal of domain {} is not written down yet: {problem}", entry.id);
+            tokio::time::sleep(AGAIN).await;
+            written = self.state.remove_unhurried(Table::Domains, &entry.id).await;
+        }
+        self.acknowledge(keeper, &entry.id, run).await;
+        // Its keeper writes nothing into it any more.
+        self.remove_dir(&self.domain_dir(&entry.id));
     }
 
     /// Enters an end into the row; none if it is there already.
