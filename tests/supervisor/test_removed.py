@@ -1,5 +1,6 @@
 """Domains that are removed when they end (`--rm`, `auto_remove`): what "removed" says, and what is left if nobody can
 write that down, or the supervisor dies."""
+import json
 import os
 import pathlib
 import socket
@@ -10,7 +11,7 @@ from typing import Any
 
 import leftovers
 import pytest
-from conftest import DOPPEL, eventually, ok
+from conftest import DOPPEL, eventually, ok, output_of
 from test_supervisor_faults import ROUNDS, consistent
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -110,3 +111,33 @@ def test_a_program_that_ends_before_its_files_are_known_to_be_served(new_doppeld
                 os.kill(keeper, 18)
         out, err = p.communicate(timeout=60)
         assert (p.returncode, out, err) == (0, b"", b"")
+
+
+def test_run_in_one_request(new_doppeld: Any, busybox: Any) -> None:
+    """Made, started, followed and removed by one request; what cannot be started is not kept."""
+    own = new_doppeld().start()
+    script = "echo out; echo err >&2; exit 3"
+    for goes in (True, False):
+        lines = own.post("/v1/domains/run", {**brief("one", script), "auto_remove": goes}).lines
+        first = lines[0]
+        assert (first["type"], first["name"], first["warnings"]) == ("started", "one", []), lines
+        assert output_of(lines) == (b"out\n", b"err\n", 3) and lines[-1]["type"] == "exit"
+        # The stream has ended, so it is gone, or it has ended.
+        left = own.get("/v1/domains?all=true").ok()
+        assert [x["id"] for x in left] == ([] if goes else [first["id"]])
+    own.post("/v1/domains/run", brief("one")).problem(409, "name_in_use")
+    own.delete("/v1/domains/one").ok()
+    own.post("/v1/domains/run", {**brief("one"), "image": "nosuch"}).problem(404, "image_not_found")
+    own.post("/v1/domains/run", {**brief("one"), "env": {"A=B": "c"}}).problem(400, "invalid_request")
+    failed = own.cli("run", "--rm", "--name", "one", "busybox", "nosuch-program")
+    assert failed.returncode == 127, failed
+    assert own.get("/v1/domains?all=true").ok() == []
+    # A client that goes away leaves a domain that goes on, as with attach.
+    connection = own.connection()
+    body = json.dumps(brief("stays", "sleep 1000"))
+    connection.request("POST", "/v1/domains/run", body, {"Content-Type": "application/json"})
+    connection.getresponse().readline()
+    connection.close()
+    assert own.get("/v1/domains/stays").ok()["state"] == "running"
+    own.delete("/v1/domains/stays?force=true").ok()
+    leftovers.none_of(own)

@@ -34,6 +34,15 @@ pub struct InputOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "type", deny_unknown_fields)]
 pub enum Output {
+    /// The domain that `/v1/domains/run` has made and started; the first line.
+    Started {
+        /// Its id.
+        id: String,
+        /// Its name.
+        name: String,
+        /// What could not be enforced although nobody asked for it.
+        warnings: Vec<String>,
+    },
     /// Bytes of standard output or of the terminal.
     Stdout {
         /// The bytes, in base64.

@@ -86,6 +86,9 @@ impl Client {
     pub fn create(&self, wanted: &api::CreateDomain) -> Result<api::Created> {
         self.post("/v1/domains", wanted)
     }
+    pub fn run(&self, wanted: &api::CreateDomain) -> Result<Lines<api::Output>> {
+        self.post_lines("/v1/domains/run", wanted)
+    }
     pub fn inspect(&self, name: &str) -> Result<api::Domain> {
         self.json("GET", &domain(name, ""), Upload::None)
     }

@@ -212,6 +212,14 @@ impl Client {
         Ok(Lines::new(self.checked("GET", path, Upload::None)?))
     }
 
+    /// The same of one that takes a value as JSON.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn post_lines<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<Lines<T>> {
+        Ok(Lines::new(self.checked("POST", path, Upload::json(body)?)?))
+    }
+
     /// A call whose answer is bytes. It has a connection of its own.
     ///
     /// # Errors

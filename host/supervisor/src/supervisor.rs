@@ -40,6 +40,9 @@ impl Supervisor {
     pub async fn create(&self, wanted: api::CreateDomain, start: bool) -> Answer<api::Created> {
         whole(self.core.clone().create(wanted, start, Asker::now())).await
     }
+    pub async fn run(&self, wanted: api::CreateDomain) -> Answer<LineStream<api::Output>> {
+        whole(self.core.clone().run(wanted, Asker::now())).await
+    }
     pub async fn list(&self, options: api::ListOptions) -> Answer<Vec<api::Domain>> {
         let state = options.state.as_deref();
         let labels: Vec<&str> = options.label.iter().flat_map(|l| l.split(',')).collect();

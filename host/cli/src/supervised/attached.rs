@@ -159,8 +159,15 @@ pub fn copy_output(mut lines: Lines<Output>) -> Result<End, Box<dyn std::error::
                 out.flush()?;
                 writeln!(err, "doppel: {bytes} bytes of output were lost")?;
             }
+            Output::Started { warnings, .. } => {
+                for text in warnings {
+                    writeln!(err, "doppel: warning: {text}")?;
+                }
+            }
             Output::Exit { exit_code, reason } => {
                 out.flush()?;
+                // The stream's end may say more than that: see `/v1/domains/run`. Without it the end is as good.
+                while let Some(Ok(_)) = lines.next() {}
                 return Ok(End::Exit { code: exit_code, reason });
             }
         }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use doppel_api::{AttachOptions, CreateDomain, Created, DomainState, LogOptions, RemoveOptions};
+use doppel_api::{AttachOptions, CreateDomain, Created, DomainState, LogOptions, Output, RemoveOptions};
 use doppel_client::{Client, Error};
 
 use super::attached::{End, Program, Tied, Ties, detach_keys};
@@ -53,6 +53,9 @@ pub fn run(verb: RunVerb) -> Outcome {
         return run::run(verb.args);
     };
     pull::pull(&verb.args.spec.image, verb.args.pull, Some(&client))?;
+    if verb.args.spec.auto_remove && !verb.detach {
+        return brief(&client, verb);
+    }
     let created = match client.create(&wanted_of(&client, &verb.args, &verb.more)?) {
         Ok(created) => created,
         Err(e) => return refused(&e),
@@ -73,6 +76,29 @@ pub fn run(verb: RunVerb) -> Outcome {
     let CreateDomain { stdin, tty, .. } = verb.args.spec;
     let ties = Ties { stdin, tty, signals: true, detach: verb.detach_keys };
     foreground(&client, &created, ties)
+}
+
+/// One that is removed when it ends is made, started, followed and removed by one request.
+fn brief(client: &Client, verb: RunVerb) -> Outcome {
+    let wanted = wanted_of(client, &verb.args, &verb.more)?;
+    let CreateDomain { stdin, tty, .. } = verb.args.spec;
+    let tied = Tied::new(Ties { stdin, tty, signals: true, detach: verb.detach_keys })?;
+    let mut lines = match client.run(&wanted) {
+        Ok(lines) => lines,
+        Err(e) => return refused(&e),
+    };
+    let (id, name) = match lines.next() {
+        Some(Ok(Output::Started { id, name, warnings })) => {
+            for warning in &warnings {
+                tell!("doppel: warning: {warning}");
+            }
+            (id, name)
+        }
+        Some(Err(e)) => return Err(e.into()),
+        _ => return Err("the supervisor does not say what it has started".into()),
+    };
+    let end = tied.run(&Program::Domain(id.clone()), lines)?;
+    ended(client, &id, &name, end)
 }
 
 fn refused(error: &Error) -> Outcome {
@@ -103,10 +129,6 @@ fn foreground(client: &Client, created: &Created, ties: Ties) -> Outcome {
         return not_run(client, created, &e, false);
     }
     let end = tied.run(&Program::Domain(id.clone()), lines)?;
-    if created.domain.config.auto_remove && matches!(end, End::Exit { .. }) {
-        // So that its name is free again, and its volumes are gone. One that is gone already is not found.
-        let _ = client.wait_until_removed(id);
-    }
     ended(client, id, &created.domain.name, end)
 }
 

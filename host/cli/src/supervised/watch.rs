@@ -81,6 +81,7 @@ pub fn logs(args: &LogsArgs) -> Outcome {
                 writeln!(err, "doppel: {bytes} bytes of output were lost")?;
                 continue;
             }
+            Output::Started { .. } => continue,
             Output::Exit { .. } => break,
         };
         if args.timestamps {

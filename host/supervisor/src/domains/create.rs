@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
+use doppel_api::{self as api, Code, DomainState, EventKind, Output, Problem};
 use doppel_image::{ImageConfig, identity, small_file};
 
 use crate::asker::Asker;
@@ -16,7 +16,7 @@ use crate::images::root::Root;
 use crate::jobs::{blocking, is_full};
 use crate::keeper::protocol::Usage;
 use crate::telemetry::stages::What;
-use crate::{locked, time};
+use crate::{LineStream, locked, streams, time};
 
 /// What the host has: CPUs and bytes of memory.
 pub(crate) fn capacity() -> (f64, u64) {
@@ -147,11 +147,58 @@ impl Core {
         if let Some(entry) = self.made_by(asker.request.as_deref()) {
             return self.made_before(entry, start).await;
         }
+        let (entry, mut warnings) = self.make(wanted, asker).await?;
+        if start {
+            warnings.extend(self.settle_and_launch(&entry).await?);
+        } else {
+            self.settle(&entry).await?;
+        }
+        Ok(api::Created { domain: entry.describe(&self.volumes), warnings })
+    }
+
+    /// Makes a domain and starts it; gives what it prints until it has ended and, if it goes then, is removed. It is not kept if
+    /// it cannot be started.
+    pub async fn run(
+        self: Arc<Self>,
+        wanted: api::CreateDomain,
+        asker: Asker,
+    ) -> Result<LineStream<Output>, Problem> {
+        spec::check(&wanted)?;
+        // What such a request prints is given once: it cannot be asked for again.
+        let (entry, mut warnings) = self.make(wanted, Asker { request: None, ..asker }).await?;
+        let goes = locked(&entry.row).config.auto_remove;
+        let live = match self.follow(&entry).await {
+            Ok(live) => live,
+            Err(problem) => {
+                self.forget(&entry);
+                return Err(problem);
+            }
+        };
+        warnings.extend(self.settle_and_launch(&entry).await?);
+        let first = Output::Started { id: entry.id.clone(), name: entry.name(), warnings };
+        Ok(streams::produce(move |out| async move {
+            let mut ending = entry.ending.subscribe();
+            if out.give(first).await {
+                live.give_all(&out).await;
+            }
+            if goes {
+                // The sender lives as long as the entry.
+                let _ = ending.wait_for(|e| e.removed).await;
+            }
+        }))
+    }
+
+    /// A new domain among the others, not yet written down.
+    async fn make(
+        self: &Arc<Self>,
+        wanted: api::CreateDomain,
+        asker: Asker,
+    ) -> Result<(Arc<Entry>, Vec<String>), Problem> {
         let root = self.root(&wanted.image).await?;
         let mut config = complete(wanted, &root.config)?;
         config.resources = spec::over(&config.resources, &self.resources.of_kind(config.kind))?;
         let (cpus, memory) = capacity();
-        let mut warnings = api::validate::within_host(&mut config.resources, cpus, memory);
+        let warnings = api::validate::within_host(&mut config.resources, cpus, memory);
         let user = self.user(&root, config.user.clone().unwrap_or_default()).await?;
         spec::check_completed(&config)?;
         self.keep_files(&mut config);
@@ -162,12 +209,7 @@ impl Core {
             locked(&self.domains).remove(&entry);
             return Err(problem);
         }
-        if start {
-            warnings.extend(self.settle_and_launch(&entry).await?);
-        } else {
-            self.settle(&entry).await?;
-        }
-        Ok(api::Created { domain: entry.describe(&self.volumes), warnings })
+        Ok((entry, warnings))
     }
 
     /// Says whether what the domain changes is kept, if nobody did, and how much of that there may be.

@@ -125,7 +125,7 @@ impl Core {
     }
 
     /// Begins to follow a domain.
-    async fn follow(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Following, Problem> {
+    pub(super) async fn follow(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Following, Problem> {
         let before = locked(&entry.row).ended_run;
         let (lines, waiting) = locked(&entry.live).followers.add();
         let _tap = entry.tap.lock().await;
@@ -176,7 +176,7 @@ impl Core {
 }
 
 /// A domain's output as it comes.
-struct Following {
+pub(super) struct Following {
     core: Arc<Core>,
     entry: Arc<Entry>,
     recent: Vec<Line>,
@@ -187,6 +187,11 @@ struct Following {
 }
 
 impl Following {
+    /// Gives everything until the domain ends, of one that has not run before.
+    pub async fn give_all(self, out: &Out<Output>) {
+        self.give_from(0, &Filter::ALL, false, out).await;
+    }
+
     /// Gives everything after line `last` until the domain ends.
     async fn give_from(mut self, last: u64, filter: &Filter, with_time: bool, out: &Out<Output>) {
         let mut seen = last;

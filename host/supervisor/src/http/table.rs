@@ -178,6 +178,12 @@ fn domains() -> Vec<Route<Site>> {
         ),
         Route::new(
             Method::POST,
+            "/v1/domains/run",
+            "Make and start a domain, and give what it prints",
+            |c: Call, (), b: Json<api::CreateDomain>| async move { c.state.supervisor.run(b.0).await.map(Lines) },
+        ),
+        Route::new(
+            Method::POST,
             "/v1/domains/prune",
             "Remove domains that have ended",
             |c: Call, (), ()| async move { c.state.supervisor.prune().await.map(Json) },
