@@ -243,6 +243,7 @@ def page(r: Results, runs: list[dict[str, Any]]) -> str:
         ),
         "splits": values(r, "", inside="of the ideal split"),
         "neighbours": values(r, "victim", "an instance started"),
+        "starts": values(r, "cold start", "a command that does nothing", "`doppel run --rm"),
         "writes": r.table("writes by", [(n, f"bandwidth: file write by {n}") for n in WRITES], []),
         "blocks": blocks(r, "write", without="block device"),
         "overwrites": blocks(r, "overwrite"),
