@@ -294,9 +294,17 @@ impl Core {
     /// the keeper may still be writing that end down.
     pub async fn ask_unless_gone(&self, entry: &Entry, ask: KeeperCommand) -> Result<(), Problem> {
         let run = locked(&entry.row).run;
+        // One that sleeps has ended, and something of it is kept all the same.
+        let runs = entry.ending.borrow().run < run;
+        let ends = async {
+            match runs {
+                true => ended(entry, run).await,
+                false => std::future::pending().await,
+            }
+        };
         let answer = tokio::select! {
             answer = self.ask(entry, ask) => answer,
-            () = ended(entry, run) => return Ok(()),
+            () = ends => return Ok(()),
         };
         match answer {
             Err(problem) if problem.code != Code::WrongState => Err(problem),

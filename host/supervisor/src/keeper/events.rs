@@ -162,9 +162,11 @@ impl Keeper {
 
     /// A domain has ended: those who wait for an answer get one, and its end is written down and told.
     fn domain_ended(&mut self, id: String, ended: Ended) {
-        if self.domains.get(&id).is_some_and(|domain| domain.unserved.is_some()) {
-            // Its program may have done with its files before we heard that they were served: then it did start.
-            self.look_who_is_served();
+        // A program that has ended by itself has begun, though we may not have heard yet that its files were served.
+        if matches!(ended.outcome, doppel_domain::Outcome::Exited(_))
+            && let Some((warnings, stages)) = self.domains.get_mut(&id).and_then(|domain| domain.unserved.take())
+        {
+            self.started(ended.key, &id, warnings, stages);
         }
         let Some(domain) = self.domains.get_mut(&id) else { return };
         let mut usage = ended.usage.map(Usage::from).unwrap_or_default();
