@@ -9,10 +9,10 @@ from typing import Any
 #: What is made, beside what it needs. Everything else that is referred to is `Any`.
 ROOTS = [
     *("Domain", "DomainStats", "ProcessInfo", "PruneReport", "FileInfo", "FileChange", "FreezeReport", "FrozenImage"),
-    *("Image", "Operation", "Event", "Version", "Info", "Volume", "VolumePruneReport"),
+    *("Image", "Operation", "Event", "Version", "Info", "Volume", "VolumePruneReport", "Disk"),
 ]
 #: Names that differ here.
-NAMES = {"Image": "ImageInfo", "Volume": "VolumeInfo"}
+NAMES = {"Image": "ImageInfo", "Volume": "VolumeInfo", "Disk": "DiskInfo"}
 #: JSON as it is.
 OPEN = {"Problem", "RestartPolicy"}
 SCALARS = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}

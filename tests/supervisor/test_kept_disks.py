@@ -55,7 +55,7 @@ def test_open_disks_go_on(own):
             tell(f"{harm.__name__}-{round}")
     for use in ("db", "db:ro"):
         refused(own.cli("run", "--rm", "--block-device", use, "busybox", "true"), "another domain runs with disk")
-    refused(own.cli("disk", "snapshot", "db", "snap"), "in use")
+    refused(own.cli("disk", "flatten", "db"), "in use")
     p.stdin.close()
     try:
         assert p.wait(timeout=60) == 0

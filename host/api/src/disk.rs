@@ -33,7 +33,7 @@ pub struct CreateDisk {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 4096, maximum = 8796093022208u64)]
     pub size_bytes: Option<u64>,
-    /// The disk whose bytes it begins with, instead: one that no running domain has, or a snapshot.
+    /// The disk whose bytes it begins with, instead. A domain of this supervisor may be writing to it: it has what was written by then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{1,254}$")]
     pub source: Option<String>,

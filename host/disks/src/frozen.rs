@@ -7,17 +7,20 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use doppel_spec::BlockDevice;
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 use crate::error::{IoContext, Result};
 use crate::layers::{name_of, new_id};
-use crate::store::{DiskStore, KEPT, Record, read_record, sync, write_record};
+use crate::store::{Disk, DiskStore, KEPT, Record, names, read_record, sync, write_record};
 
 const RECORD: &str = "disks.json";
 const MARK: &str = "disk-";
+/// What [`DiskStore::want`] makes begins so.
+const WANTED: &str = ".wanted-";
 
 /// A disk of a frozen domain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -54,9 +57,7 @@ impl FrozenDisk {
         // Whoever looks for it may be in another directory.
         let mark = std::path::absolute(dir).doing("find", dir)?.join(format!("{MARK}{id}"));
         File::create_new(&mark).doing("make", &mark)?;
-        let kept = format!("{KEPT}{id}");
-        let record = Record::new(layer.to_owned()).snapshot();
-        store.put_dir(&kept, &Record { needed_by: Some(mark), ..record }, |_| Ok(()))?;
+        let kept = store.keep(layer, mark)?;
         Ok(Self { name, read_only, state: String::new(), kept: Some(kept) })
     }
 }
@@ -113,6 +114,55 @@ impl FrozenDisks {
 }
 
 impl DiskStore {
+    /// Keeps what a layer and those below it have, of which nothing changes, as long as this file is there. Whoever calls has the lock.
+    pub(crate) fn keep(&self, layer: &str, needed_by: PathBuf) -> Result<String> {
+        let kept = format!("{KEPT}{}", name_of(&new_id()));
+        let record = Record::new(layer.to_owned()).snapshot();
+        self.put_dir(&kept, &Record { needed_by: Some(needed_by), ..record }, |_| Ok(()))?;
+        Ok(kept)
+    }
+
+    /// Somebody wants what is on a disk that a domain writes: what is kept for that is needed as long as this is there.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn want(&self) -> Result<TempDir> {
+        let _lock = self.lock()?;
+        tempfile::Builder::new()
+            .prefix(WANTED)
+            .tempdir_in(&self.root)
+            .doing("make a directory in", &self.root)
+    }
+
+    /// Nobody wants any more what somebody wanted who has died.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn forget_wanted(&self) -> Result<()> {
+        for name in names(&self.root)?.into_iter().filter(|name| name.starts_with(WANTED)) {
+            let path = self.root.join(name);
+            fs::remove_dir_all(&path).doing("remove", &path)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a disk that is what was kept of one that a domain writes ([`crate::Cut::keep_one`]), which is not kept any longer: a snapshot
+    /// of which nothing changes, or one that begins so.
+    ///
+    /// # Errors
+    /// The name is none or taken, it has too many layers, or what the host says.
+    pub fn make_of_kept(&self, kept: &str, name: &str, snapshot: bool) -> Result<Disk> {
+        let _lock = self.lock()?;
+        let dir = self.dir_of(kept);
+        let layer = read_record(&dir)?.layer;
+        let made = self.check_free(name).and_then(|()| match snapshot {
+            true => self.put(name, &Record::new(layer).snapshot(), |_| Ok(())),
+            false => self.put(name, &Record::new(self.over(&layer)?), |_| Ok(())),
+        });
+        fs::remove_dir_all(&dir).doing("remove", &dir)?;
+        made
+    }
+
     /// Makes a disk for a clone that begins as what is kept.
     fn of_kept(&self, kept: &str, read_only: bool) -> Result<String> {
         let _lock = self.lock()?;

@@ -16,6 +16,8 @@ use crate::layers::{name_of, new_id};
 use crate::store::{LOCK, Record, read_record, write_record};
 
 const LIVE: &str = "live";
+/// One that is being made.
+const NEW_LIVE: &str = ".live";
 /// What a live map begins with.
 const MAGIC: &[u8; 8] = b"DOPPLIVE";
 /// How long somebody who has just given a disk up may take.
@@ -125,19 +127,41 @@ impl Held {
         self.files_to(!self.read_only)
     }
 
+    /// Those to be written to once the disk's topmost layer is this one, which has nothing yet. Until [`Self::go_on_above`] they are not the
+    /// disk's.
+    pub(crate) fn files_above(&self, layer: &str) -> Result<DiskFiles> {
+        let (paths, opened) = self.open_layers(layer, true)?;
+        let (top, path) = opened.first().zip(paths.first()).ok_or_else(|| Error::NotFound(self.name()))?;
+        let header = header_of(top, path)?;
+        let live = Some(self.new_live(top, &header, &begin_of(&header)?)?);
+        Ok(DiskFiles { live, layers: opened, lock: self.lock.try_clone().doing("keep", &self.dir)? })
+    }
+
+    /// The disk's record names the layer that [`Self::files_above`] was told.
+    pub(crate) fn go_on_above(&self) -> Result<()> {
+        let new = self.dir.join(NEW_LIVE);
+        fs::rename(&new, self.dir.join(LIVE)).doing("rename", &new)
+    }
+
+    /// A layer and those below it, the topmost to be written to, or not.
+    fn open_layers(&self, top: &str, write: bool) -> Result<(Vec<PathBuf>, Vec<File>)> {
+        let layers = Layers::of(self.dir.parent().unwrap_or(&self.dir));
+        let paths = layers.chain(top)?;
+        let mut opened = Vec::new();
+        for (n, path) in paths.iter().enumerate() {
+            let writes = n == 0 && write;
+            opened.push(File::options().read(true).write(writes).open(path).doing("open", path)?);
+        }
+        Ok((paths, opened))
+    }
+
     /// Those to be written to, or only read.
     fn files_to(&self, write: bool) -> Result<(Vec<PathBuf>, DiskFiles)> {
         let record = read_record(&self.dir)?;
         if record.snapshot && write {
             return Err(Error::Snapshot(self.name()));
         }
-        let layers = Layers::of(self.dir.parent().unwrap_or(&self.dir));
-        let paths = layers.chain(&record.layer)?;
-        let mut opened = Vec::new();
-        for (n, path) in paths.iter().enumerate() {
-            let writes = n == 0 && write;
-            opened.push(File::options().read(true).write(writes).open(path).doing("open", path)?);
-        }
+        let (paths, opened) = self.open_layers(&record.layer, write)?;
         let live = match opened.first().zip(paths.first()) {
             Some((top, path)) => self.live(top, &header_of(top, path)?, write)?,
             None => None,
@@ -164,13 +188,19 @@ impl Held {
         if !write {
             return Ok(None);
         }
-        let new = self.dir.join(".live");
+        let live = self.new_live(top, header, &begin)?;
+        self.go_on_above()?;
+        Ok(Some(live))
+    }
+
+    /// One that counts when it has its name.
+    fn new_live(&self, top: &File, header: &Header, begin: &[u8]) -> Result<File> {
+        let new = self.dir.join(NEW_LIVE);
         let mut how = File::options();
         let how = how.create(true).truncate(true).read(true).write(true).mode(0o600);
         let live = how.open(&new).doing("make", &new)?;
-        copy_map(top, &live, header.size).and_then(|()| live.write(0, &begin)).doing("write", &new)?;
-        fs::rename(&new, &path).doing("rename", &new)?;
-        Ok(Some(live))
+        copy_map(top, &live, header.size).and_then(|()| live.write(0, begin)).doing("write", &new)?;
+        Ok(live)
     }
 }
 

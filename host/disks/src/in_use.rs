@@ -1,7 +1,8 @@
 //! Disks of a para domain that runs, to be frozen with it.
 //!
 //! What is on a disk at a freeze is a layer of which nothing changes from then on: the domain goes on with a new, empty one above it, and each
-//! clone with another. So neither a freeze nor a clone grows with the disk.
+//! clone with another. So neither a freeze nor a clone grows with the disk. A snapshot of a disk that a domain writes is the same without a
+//! frozen image.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -55,18 +56,31 @@ impl InUse {
     /// # Errors
     /// A disk has too many layers, or what the host says.
     pub fn prepare(&self, wakes: bool) -> Result<Cut<'_>> {
+        self.prepare_some(wakes, |_| true)
+    }
+
+    /// The same to keep the disk of this name alone, for which the domain does not have to end: [`Cut::keep_one`]. None: it does not write
+    /// to such a disk.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn prepare_one(&self, name: &str) -> Result<Option<Cut<'_>>> {
+        let is_it = |held: &Held| !held.read_only && held.name() == name;
+        self.disks.iter().any(is_it).then(|| self.prepare_some(false, is_it)).transpose()
+    }
+
+    fn prepare_some(&self, wakes: bool, wanted: impl Fn(&Held) -> bool) -> Result<Cut<'_>> {
         let root = self.disks.first().and_then(|held| held.dir.parent()).unwrap_or(Path::new(""));
         let store = DiskStore::at(root.to_owned());
         let mut cut = Cut { of: self, store, above: Vec::new(), wakes };
+        // What is written until the domain stands still is little; and nobody else waits for this.
+        cut.sync(&wanted)?;
         let _lock = cut.store.lock()?;
         for held in &self.disks {
             let record = read_record(&held.dir)?;
-            if !held.read_only {
-                // What is written until the domain stands still is little.
-                let path = cut.store.layers.path(&record.layer);
-                File::open(&path).and_then(|file| file.sync_data()).doing("sync", &path)?;
-            }
-            let above = (!wakes && !record.snapshot).then(|| cut.store.reserve(&record.layer)).transpose()?;
+            let above = (!wakes && !record.snapshot && wanted(held))
+                .then(|| cut.store.reserve(&record.layer))
+                .transpose()?;
             cut.above.push(above);
         }
         Ok(cut)
@@ -80,6 +94,7 @@ impl Cut<'_> {
     /// # Errors
     /// What the host says; the domain can go on all the same.
     pub fn keep(mut self, dir: &Path) -> Result<()> {
+        self.sync(|_| true)?;
         // Whoever is waited for has not this domain's harm: it stands still.
         let _lock = self.store.lock_within(PATIENCE)?;
         let mut kept = Vec::new();
@@ -93,6 +108,30 @@ impl Cut<'_> {
             });
         }
         FrozenDisks::write(kept, dir)
+    }
+
+    /// The domain stands still likewise: keeps one of its disks as it is, as long as the file `needed_by` is there. Gives the name for
+    /// [`DiskStore::make_of_kept`].
+    ///
+    /// # Errors
+    /// As above.
+    pub fn keep_one(mut self, name: &str, needed_by: &Path) -> Result<String> {
+        let place = self.of.disks.iter().position(|held| held.name() == name);
+        let place = place.filter(|i| self.above.get(*i).is_some_and(Option::is_some));
+        let i = place.ok_or_else(|| Error::NotFound(name.to_owned()))?;
+        self.sync(|held| held.name() == name)?;
+        let _lock = self.store.lock_within(PATIENCE)?;
+        let layer = self.cut(i, &self.of.disks[i])?;
+        self.store.keep(&layer, needed_by.to_owned())
+    }
+
+    /// Has the host write what it has of the bytes of these.
+    fn sync(&self, wanted: impl Fn(&Held) -> bool) -> Result<()> {
+        for held in self.of.disks.iter().filter(|held| !held.read_only && wanted(held)) {
+            let path = self.store.layers.path(&read_record(&held.dir)?.layer);
+            File::open(&path).and_then(|file| file.sync_data()).doing("sync", &path)?;
+        }
+        Ok(())
     }
 
     /// The layer that has all that is on a disk, and in which nothing changes any more.
@@ -109,16 +148,20 @@ impl Cut<'_> {
             // It has got another one since, as only a disk can that several read.
             return Err(Error::Busy);
         }
+        // All that may fail for want of room comes before: the domain goes on as it was then.
+        let files = (!held.read_only).then(|| held.files_above(&above)).transpose()?;
         // The disk writes elsewhere before anybody relies upon what it has written.
         write_record(&held.dir, &Record { layer: above, ..record.clone() })?;
         self.above[i] = None;
-        held.forget_live()?;
-        fs::remove_dir_all(&needed).doing("remove", &needed)?;
-        if !held.read_only {
-            let (_, files) = held.files()?;
-            let switched = self.of.attachment.switch_disk(self.of.first + i, files);
-            switched.doing("have the storage service switch", &held.dir)?;
+        match files {
+            Some(files) => {
+                let switched = self.of.attachment.switch_disk(self.of.first + i, files);
+                switched.doing("have the storage service switch", &held.dir)?;
+                held.go_on_above()?;
+            }
+            None => held.forget_live()?,
         }
+        fs::remove_dir_all(&needed).doing("remove", &needed)?;
         Ok(record.layer)
     }
 }

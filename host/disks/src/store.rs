@@ -92,7 +92,7 @@ impl Record {
 /// All disks of a store.
 #[derive(Clone, Debug)]
 pub struct DiskStore {
-    root: PathBuf,
+    pub(crate) root: PathBuf,
     pub(crate) layers: Layers,
 }
 
@@ -141,7 +141,7 @@ impl DiskStore {
     /// Makes a disk that is what another one is now, and of which nothing changes. It takes no time and no room.
     ///
     /// # Errors
-    /// There is no such disk, a domain has it, the name is none or taken, it has too many layers, or what the host says.
+    /// There is no such disk, a domain writes to it, the name is none or taken, it has too many layers, or what the host says.
     pub fn snapshot(&self, of: &str, name: &str) -> Result<Disk> {
         let _lock = self.lock()?;
         self.check_free(name)?;
@@ -161,13 +161,23 @@ impl DiskStore {
         self.put(name, &Record::new(layer), |_| Ok(()))
     }
 
+    /// Why a disk that a domain writes can be neither snapshotted nor cloned, if no supervisor runs that domain.
+    #[must_use]
+    pub fn in_use_elsewhere(name: &str) -> String {
+        format!(
+            "disk {name:?} is written by a domain that no supervisor of this store runs (`doppel run` without one): it can be \
+             snapshotted and cloned when that has ended"
+        )
+    }
+
     /// The layer that has all a disk is now, and in which nothing changes from here on.
     fn freeze(&self, disk: &Disk) -> Result<String> {
         let record = read_record(&disk.dir)?;
         if record.snapshot {
             return Ok(record.layer);
         }
-        let held = self.hold(disk, false)?;
+        // Who only reads it does not notice.
+        let held = self.hold(disk, true)?;
         held.settle()?;
         let layer = self.over(&record.layer)?;
         // The disk writes elsewhere before anybody relies upon what it has written.
@@ -277,17 +287,17 @@ impl DiskStore {
             return Ok(());
         }
         let _lock = self.lock()?;
+        self.collect()
+    }
+
+    /// Removes what was not finished when a process died, and layers that no disk needs. Whoever makes one has the lock.
+    pub(crate) fn collect(&self) -> Result<()> {
+        let mut needed = HashSet::new();
         let unfinished = |name: &String| name.starts_with(UNFINISHED) || name.starts_with(GONE);
         for name in names(&self.root)?.into_iter().filter(unfinished) {
             let path = self.root.join(name);
             fs::remove_dir_all(&path).doing("remove", &path)?;
         }
-        self.collect()
-    }
-
-    /// Removes layers that no disk needs. Whoever makes one has the lock.
-    pub(crate) fn collect(&self) -> Result<()> {
-        let mut needed = HashSet::new();
         let counts = |name: &String| !name.starts_with(DOT) || name.starts_with(KEPT);
         for name in names(&self.root)?.into_iter().filter(counts) {
             let dir = self.dir_of(&name);
@@ -329,13 +339,22 @@ impl DiskStore {
         self.root.join(name)
     }
 
-    fn check_free(&self, name: &str) -> Result<()> {
+    /// Whether a disk can have this name.
+    ///
+    /// # Errors
+    /// The name is none or taken.
+    pub fn check_free(&self, name: &str) -> Result<()> {
         doppel_spec::check_disk_name(name).map_err(Error::Wrong)?;
         if self.dir_of(name).exists() { Err(Error::Exists(name.to_owned())) } else { Ok(()) }
     }
 
     /// There is a disk of this name from here on, once `prepare` is done with its directory.
-    fn put(&self, name: &str, record: &Record, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<Disk> {
+    pub(crate) fn put(
+        &self,
+        name: &str,
+        record: &Record,
+        prepare: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<Disk> {
         self.put_dir(name, record, prepare)?;
         self.get(name)
     }
@@ -400,6 +419,12 @@ impl Disk {
     pub fn is_in_use(&self) -> bool {
         matches!(Held::at_once(&self.dir, false), Ok(None))
     }
+
+    /// Whether a domain writes to it.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        matches!(Held::at_once(&self.dir, true), Ok(None))
+    }
 }
 
 fn check_size(size: u64) -> Result<()> {
@@ -442,7 +467,7 @@ pub(crate) fn sync(dir: &Path) -> Result<()> {
 }
 
 /// Names in a directory, sorted; none if there is no such directory.
-fn names(dir: &Path) -> Result<Vec<String>> {
+pub(crate) fn names(dir: &Path) -> Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.doing("list", dir)?,

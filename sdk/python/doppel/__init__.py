@@ -13,6 +13,7 @@ Every class that talks to the supervisor is there twice: `Sandbox` for threads, 
 from ._archive import ArchiveError
 from ._async.client import AsyncClient
 from ._async.commands import AsyncCommandHandle, AsyncCommands
+from ._async.disk import AsyncDisk
 from ._async.files import AsyncFiles
 from ._async.image import AsyncImage
 from ._async.pty import AsyncPty, AsyncPtyHandle
@@ -22,6 +23,7 @@ from ._async.template import AsyncTemplate
 from ._async.volume import AsyncVolume
 from ._sync.client import Client
 from ._sync.commands import CommandHandle, Commands
+from ._sync.disk import Disk
 from ._sync.files import Files
 from ._sync.image import Image
 from ._sync.pty import Pty, PtyHandle
@@ -74,6 +76,7 @@ from .models import (
     CommandResult,
     CreateDomain,
     DebugLevel,
+    DiskInfo,
     Domain,
     DomainState,
     DomainStats,
@@ -127,6 +130,7 @@ __all__ = [
     "AsyncClient",
     "AsyncCommandHandle",
     "AsyncCommands",
+    "AsyncDisk",
     "AsyncFiles",
     "AsyncImage",
     "AsyncPty",
@@ -152,6 +156,8 @@ __all__ = [
     "Conflict",
     "CreateDomain",
     "DebugLevel",
+    "Disk",
+    "DiskInfo",
     "DiskNotFound",
     "Domain",
     "DomainState",

@@ -854,6 +854,26 @@ class VolumePruneReport:
     removed: list[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskInfo:
+    """A disk."""
+
+    #: When it was made.
+    created_at: datetime
+    #: A domain runs with it.
+    in_use: bool
+    #: Layers it is made of: each snapshot or clone puts one more below.
+    layers: int
+    #: Its name.
+    name: str
+    #: Its size.
+    size_bytes: int
+    #: It is a snapshot: domains only read it.
+    snapshot: bool
+    #: What its own part takes on the host; what it has in common with others is not counted.
+    used_bytes: int
+
+
 # -- end of what is made
 
 

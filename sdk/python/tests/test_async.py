@@ -11,6 +11,7 @@ import pytest
 
 from doppel import (
     AsyncClient,
+    AsyncDisk,
     AsyncImage,
     AsyncSandbox,
     AsyncSupervisor,
@@ -21,6 +22,7 @@ from doppel import (
     CommandExit,
     CommandNotFound,
     CommandTimeout,
+    DiskNotFound,
     DomainState,
     DoppelTimeout,
     FileChangeKind,
@@ -125,6 +127,29 @@ async def test_files_stay_unless_they_go_with_it(server):
         async with await AsyncSandbox.create("busybox", **how) as sandbox:
             kept.append((await sandbox.info()).config.files.persist)
     assert kept == [True, False, None]
+
+
+async def test_disks(server):
+    disk = await AsyncDisk.create("sdk-db", size="1m")
+    assert (disk.size_bytes, disk.snapshot, disk.in_use) == (1 << 20, False, False)
+    async with await AsyncSandbox.create("busybox", disks=["sdk-db"]) as box:
+        await box.commands.run("printf before > /dev/vda", check=True)
+        snap = await AsyncDisk.create("sdk-snap", source="sdk-db", snapshot=True)
+        await AsyncDisk.create("sdk-two", source="sdk-db")
+        assert snap.snapshot and (await AsyncDisk.get("sdk-db")).in_use
+        await box.commands.run("printf after > /dev/vda", check=True)
+        with pytest.raises(InUse):
+            await AsyncDisk.remove("sdk-db")
+    async with await AsyncSandbox.create("busybox", disks=["sdk-snap:ro", "sdk-two", "sdk-db:ro"]) as box:
+        found = await box.commands.run("for d in a b c; do head -c 6 /dev/vd$d; echo; done")
+        assert found.stdout == "before\nbefore\naftere\n"
+    assert (await AsyncDisk.resize("sdk-two", "2m")).size_bytes == 2 << 20
+    for name in ("sdk-db", "sdk-snap", "sdk-two"):
+        await AsyncDisk.remove(name)
+    assert not [one for one in await AsyncDisk.list() if one.name.startswith("sdk-")]
+    with pytest.raises(DiskNotFound):
+        await AsyncDisk.get("sdk-db")
+    await AsyncDisk.remove("sdk-db", force=True)
 
 
 @pytest.mark.parametrize("kind", ["para", "paene"])

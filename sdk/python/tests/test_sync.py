@@ -12,6 +12,7 @@ import pytest
 
 from doppel import (
     Client,
+    Disk,
     Image,
     Sandbox,
     Supervisor,
@@ -22,6 +23,7 @@ from doppel import (
     CommandExit,
     CommandNotFound,
     CommandTimeout,
+    DiskNotFound,
     DomainState,
     DoppelTimeout,
     FileChangeKind,
@@ -126,6 +128,29 @@ def test_files_stay_unless_they_go_with_it(server):
         with Sandbox.create("busybox", **how) as sandbox:
             kept.append((sandbox.info()).config.files.persist)
     assert kept == [True, False, None]
+
+
+def test_disks(server):
+    disk = Disk.create("sdk-db", size="1m")
+    assert (disk.size_bytes, disk.snapshot, disk.in_use) == (1 << 20, False, False)
+    with Sandbox.create("busybox", disks=["sdk-db"]) as box:
+        box.commands.run("printf before > /dev/vda", check=True)
+        snap = Disk.create("sdk-snap", source="sdk-db", snapshot=True)
+        Disk.create("sdk-two", source="sdk-db")
+        assert snap.snapshot and (Disk.get("sdk-db")).in_use
+        box.commands.run("printf after > /dev/vda", check=True)
+        with pytest.raises(InUse):
+            Disk.remove("sdk-db")
+    with Sandbox.create("busybox", disks=["sdk-snap:ro", "sdk-two", "sdk-db:ro"]) as box:
+        found = box.commands.run("for d in a b c; do head -c 6 /dev/vd$d; echo; done")
+        assert found.stdout == "before\nbefore\naftere\n"
+    assert (Disk.resize("sdk-two", "2m")).size_bytes == 2 << 20
+    for name in ("sdk-db", "sdk-snap", "sdk-two"):
+        Disk.remove(name)
+    assert not [one for one in Disk.list() if one.name.startswith("sdk-")]
+    with pytest.raises(DiskNotFound):
+        Disk.get("sdk-db")
+    Disk.remove("sdk-db", force=True)
 
 
 @pytest.mark.parametrize("kind", ["para", "paene"])

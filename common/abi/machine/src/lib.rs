@@ -366,13 +366,22 @@ pub struct VirtualRegisters {
     pub shadows_end: AtomicU32,
     /// Most processes and threads of programs (`--pids-limit`), 0 = none; the host may change it at any time.
     pub task_limit: AtomicU32,
-    /// The host's at [`event::FREEZE`]: 1 if files may stay in the domain's layer, of which it keeps what there is; 0: all have to be in
-    /// memory.
+    /// The host's at [`event::FREEZE`]: what of the domain's layer has to be in memory when it stands still ([`layer_files`]).
     pub layer_stays: AtomicU32,
     /// What counts against `memory_limit` and `memory_target`, in bytes: the guest kernel says it with each change.
     pub memory_used: AtomicU64,
     /// The answer to `layer_stays` once it is frozen: bytes of the layer's file that its memory refers to. 0: all files are in memory.
     pub layer_end: AtomicU64,
+}
+
+/// See [`VirtualRegisters::layer_stays`].
+pub mod layer_files {
+    /// All files, and what was noted of them is in the layer too.
+    pub const IN_MEMORY: u32 = 0;
+    /// They may stay in the layer, of which the host keeps what there is.
+    pub const MAY_STAY: u32 = 1;
+    /// As they are: the domain only stands still, and nobody takes its memory.
+    pub const AS_THEY_ARE: u32 = 2;
 }
 
 /// See [`VirtualRegisters::shadows`].

@@ -116,7 +116,6 @@ static PARTS: &[&dyn Fill] = &[
     &crate::objects::net::outside::NETWORK,
     &storage::STORAGE,
     &first::READY,
-    &first::FREEZE_WAITS,
     &crate::objects::net::outside::files::HOSTS,
     &crate::objects::net::unix::names::NAMES,
     &crate::objects::net::unix::scm::FLIGHT,
@@ -253,7 +252,7 @@ fn ready_to_freeze() -> bool {
 
 /// What had to be done before the domain is frozen is done.
 fn freeze_again() {
-    boot::vregs().pending.fetch_or(event::FREEZE, Ordering::SeqCst);
+    boot::vregs().pending.fetch_or(event::KERNEL, Ordering::SeqCst);
     boot::wake_init();
 }
 
@@ -275,7 +274,7 @@ fn serve(events: u64) {
         rootfs::close_layer();
         task::end_domain(9);
     }
-    if events & event::FREEZE != 0 && first::may_freeze() && ready_to_freeze() {
+    if FREEZER.hear(events) && first::may_freeze() && ready_to_freeze() {
         FREEZER.freeze();
     }
     FREEZER.refused();

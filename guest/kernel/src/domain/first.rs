@@ -22,16 +22,10 @@ use crate::{Errno, Result};
 
 /// Whether all that is to be mounted is: from then on the host's programs find it.
 pub static READY: Part<AtomicBool> = Part::new();
-/// A freeze waits for that.
-pub static FREEZE_WAITS: Part<AtomicBool> = Part::new();
 
-/// Whether the domain may be frozen. If not it is asked again when it may: a clone has nobody who would answer what a mount asks.
+/// Whether the domain may be frozen. If not PID 1 looks again when it may: a clone has nobody who would answer what a mount asks.
 pub fn may_freeze() -> bool {
-    if READY.load(Ordering::SeqCst) {
-        return true;
-    }
-    FREEZE_WAITS.store(true, Ordering::SeqCst);
-    READY.load(Ordering::SeqCst) && FREEZE_WAITS.swap(false, Ordering::SeqCst)
+    READY.load(Ordering::SeqCst)
 }
 
 /// What can be done before it is known what the first program is.
@@ -99,9 +93,8 @@ fn load_root_ready(t: &Arc<Thread>, data: &BootData) -> Result<()> {
         mounts::root_read_only();
     }
     READY.store(true, Ordering::SeqCst);
-    // What was asked for before waits for this.
-    let freeze = if FREEZE_WAITS.swap(false, Ordering::SeqCst) { event::FREEZE } else { 0 };
-    boot::vregs().pending.fetch_or(event::SESSION | freeze, Ordering::SeqCst);
+    // What was asked for before waits for this, a freeze too.
+    boot::vregs().pending.fetch_or(event::SESSION, Ordering::SeqCst);
     boot::wake_init();
     crate::process::task::load_program(t, data)
 }

@@ -17,7 +17,7 @@ use crate::process::task::TASKS;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use doppel_abi_machine::{event, resume_flags, state};
 use doppel_machine::sync::SpinLock;
@@ -44,6 +44,8 @@ const PATIENCE_NS: u64 = 5_000_000_000;
 /// State of the freezer.
 #[derive(Default)]
 pub struct Freezer {
+    /// The host waits for the domain to stand still.
+    wanted: AtomicBool,
     /// Bumped whenever the domain goes on, in the original and in clones.
     thaws: AtomicU64,
     /// Woken then, and when the host refuses a request.
@@ -99,21 +101,51 @@ impl Freezer {
         self.args.lock().clone()
     }
 
+    /// Whether the host waits for the domain to stand still, by these events too. Who has had no patience has it go on ([`event::THAW`]) without having seen it stand still, and may have said
+    /// so before the domain has had time to hear anything: it must not stand still for nobody then. Runs on PID 1.
+    pub fn hear(&self, events: u64) -> bool {
+        if events & event::FREEZE != 0 {
+            self.wanted.store(true, Ordering::SeqCst);
+        }
+        if events & event::THAW != 0 && self.wanted.swap(false, Ordering::SeqCst) {
+            self.failed();
+        }
+        let wanted = self.wanted.load(Ordering::SeqCst);
+        if !wanted && events & (event::THAW | event::KERNEL) != 0 {
+            // What was made ready is for nothing, or may be, if it is ready now.
+            rootfs::layer_goes_on(Going::On);
+        }
+        wanted
+    }
+
+    /// Tells the host that the domain does not stand still.
+    fn failed(&self) {
+        record(Kind::FreezeFailed, [0; 3]);
+        // Programs that have asked are told by the host.
+        boot::vregs().stop_failures.fetch_add(1, Ordering::SeqCst);
+        host::ring_doorbell();
+    }
+
     /// Stops everything, lets the host have the memory, goes on. Runs on PID 1.
     pub fn freeze(&self) {
         record(Kind::FreezeBegins, [0; 3]);
-        trim::before_freeze();
+        let takes_memory = rootfs::takes_memory();
+        if takes_memory {
+            trim::before_freeze();
+        }
         // Before anything stops: whoever is just writing ends.
         let paused = rootfs::pause_layer().is_ok() && storage::freeze::pause();
         STANDSTILL.ask(true);
         let v = boot::vregs();
         // A program that ended at the last moment has the last word.
         let say = |from, to| v.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        let stopped = paused && self.stop_all() && storage::freeze::write_still();
+        let stopped = paused && self.stop_all() && storage::freeze::write_still() && rootfs::is_as_wanted();
         if stopped {
             record(Kind::FreezeStill, [0; 3]);
             rootfs::write_layer();
-            trim::when_still();
+            if takes_memory {
+                trim::when_still();
+            }
         }
         if stopped && say(state::RUNNING, state::FROZEN) {
             host::ring_doorbell();
@@ -140,11 +172,9 @@ impl Freezer {
             self.thaws.fetch_add(1, Ordering::SeqCst);
             record(Kind::FreezeEnds, [0; 3]);
         } else {
-            record(Kind::FreezeFailed, [0; 3]);
-            // Programs that have asked are told by the host.
-            v.stop_failures.fetch_add(1, Ordering::SeqCst);
-            host::ring_doorbell();
+            self.failed();
         }
+        self.wanted.store(false, Ordering::SeqCst);
         self.go_on(Going::On);
     }
 
@@ -214,6 +244,7 @@ impl Freezer {
 
     /// Before anything of a clone runs: forgets the host processes that stayed behind, takes a new identity.
     pub fn adopt(&self) {
+        self.wanted.store(false, Ordering::SeqCst);
         SHADOWS.forget();
         let spaces = core::mem::take(&mut *SPACES.hosts.lock());
         for s in spaces.into_values().chain([SPACES.init()]) {

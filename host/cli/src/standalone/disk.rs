@@ -1,9 +1,11 @@
 //! `doppel disk`: block devices of domains, in the store of this host.
 
 use std::error::Error;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use doppel_api::CreateDisk;
 use doppel_disks::{Disk, DiskStore};
 use doppel_image::Store;
 use serde_json::{Value, json};
@@ -117,8 +119,8 @@ pub fn run(command: &DiskCommand) -> Outcome {
     let store = DiskStore::of(Store::from_env().root());
     match command {
         DiskCommand::Create(args) => say!("{}", create(&store, args)?.name)?,
-        DiskCommand::Snapshot(args) => say!("{}", store.snapshot(&args.disk, &args.name)?.name)?,
-        DiskCommand::Clone(args) => say!("{}", store.clone_of(&args.disk, &args.name)?.name)?,
+        DiskCommand::Snapshot(args) => say!("{}", copy(&store, args, true)?)?,
+        DiskCommand::Clone(args) => say!("{}", copy(&store, args, false)?)?,
         DiskCommand::Resize(args) => say!("{}", store.resize(&args.name, args.size)?.name)?,
         DiskCommand::Flatten(args) => say!("{}", store.flatten(&args.name)?.name)?,
         DiskCommand::Ls(args) => list(&store, args)?,
@@ -126,6 +128,23 @@ pub fn run(command: &DiskCommand) -> Outcome {
         DiskCommand::Rm(args) => return Ok(remove(&store, args)?),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a disk that is what another one is now. One that a domain writes is its supervisor's to copy.
+fn copy(store: &DiskStore, args: &PairArgs, snapshot: bool) -> Result<String, Box<dyn Error>> {
+    let PairArgs { disk, name } = args;
+    if store.get(disk)?.is_written() {
+        let supervisor = crate::supervised::running()?.ok_or_else(|| DiskStore::in_use_elsewhere(disk))?;
+        let (here, there) = (Store::from_env(), supervisor.info()?.store);
+        if here.root() != Path::new(&there) {
+            return Err(DiskStore::in_use_elsewhere(disk).into());
+        }
+        let wanted =
+            CreateDisk { name: name.clone(), source: Some(disk.clone()), snapshot, size_bytes: None };
+        return Ok(supervisor.post::<doppel_api::Disk>("/v1/disks", &wanted)?.name);
+    }
+    let made = if snapshot { store.snapshot(disk, name) } else { store.clone_of(disk, name) };
+    Ok(made?.name)
 }
 
 fn create(store: &DiskStore, args: &CreateArgs) -> doppel_disks::Result<Disk> {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use doppel_abi_machine::frozen::OWN_LAYER;
-use doppel_abi_machine::{boot_flags, event, fd};
+use doppel_abi_machine::{boot_flags, event, fd, layer_files};
 
 use crate::freeze::frozen::{FreezeReport, image_digest};
 use crate::freeze::shadow;
@@ -96,7 +96,8 @@ impl Core {
         let disks = files.disks()?;
         let cut = disks.iter().map(|disks| disks.prepare(own)).next().transpose().map_err(in_the_way)?;
         let share = lock(&self.share);
-        let standing = self.stop_with_files(stays.is_some())?;
+        let may_stay = if stays.is_some() { layer_files::MAY_STAY } else { layer_files::IN_MEMORY };
+        let standing = self.stop_with(may_stay)?;
         if self.asleep.load(Ordering::SeqCst) {
             return Err(ended());
         }
@@ -170,14 +171,18 @@ impl Core {
         Ok(())
     }
 
-    /// Stops the domain to freeze it; files may stay in its layer if that can be kept.
-    fn stop_with_files(&self, can_be_kept: bool) -> Result<Stopped<'_>, Error> {
-        let may_stay = &registers(&self.map).layer_stays;
-        may_stay.store(can_be_kept.into(), Ordering::SeqCst);
-        let standing = self.stop();
-        // Who stops it for something else needs nothing of this.
-        may_stay.store(0, Ordering::SeqCst);
-        standing
+    /// Keeps what is on a disk now that the domain writes, as long as this file is there; gives its name in the store. The domain stands
+    /// still meanwhile.
+    pub fn keep_disk(&self, disk: &str, needed_by: &Path) -> Result<String, Error> {
+        let disks = lock(&self.files).disks()?;
+        let none = || Error::State(format!("{} does not write to a disk {disk:?}", self.label()));
+        let disks = disks.ok_or_else(none)?;
+        let cut = disks.prepare_one(disk).map_err(in_the_way)?.ok_or_else(none)?;
+        let _standing = self.stop_with(layer_files::AS_THEY_ARE)?;
+        if self.asleep.load(Ordering::SeqCst) {
+            return Err(ended());
+        }
+        cut.keep_one(disk, needed_by).map_err(in_the_way)
     }
 
     /// Keeps what of the domain's files is in the layer in this directory alone, for its clones, or for itself if the layer is to be its

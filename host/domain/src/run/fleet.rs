@@ -95,6 +95,15 @@ pub enum Event {
         /// What it cost.
         result: Result<FreezeReport, Error>,
     },
+    /// What [`Fleet::keep_disk`] asked for is done.
+    KeptDisk {
+        /// Which.
+        key: Key,
+        /// Whose call it was.
+        call: u64,
+        /// The name in the store of what is kept.
+        result: Result<String, Error>,
+    },
     /// A program of it asked for it to be frozen, as it may, and was served.
     FrozeItself {
         /// Which.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use doppel_abi_machine::{event, state};
+use doppel_abi_machine::{event, layer_files, state};
 use doppel_disks::InUse;
 use doppel_sys::child::Child;
 use doppel_sys::shared::SharedMap;
@@ -239,12 +239,26 @@ impl Core {
         self.look_until(Duration::from_secs(1), || self.state() != state::FROZEN || self.is_dead());
     }
 
-    /// Has the guest kernel stop everything, and waits for it.
+    /// Has the guest kernel stop everything, with its files in memory, and waits for it.
     pub fn stop(&self) -> Result<Stopped<'_>, Error> {
+        self.stop_with(layer_files::IN_MEMORY)
+    }
+
+    /// The same with the files of its layer where it is said ([`layer_files`]).
+    pub fn stop_with(&self, files: u32) -> Result<Stopped<'_>, Error> {
         let turn = lock(&self.stops);
         if self.paused.load(Ordering::SeqCst) {
             return Ok(Stopped { core: self, go_on: false, _turn: turn });
         }
+        let wanted = &registers(&self.map).layer_stays;
+        wanted.store(files, Ordering::SeqCst);
+        let standing = self.stop_now(turn);
+        // Who stops it for something else needs nothing of this.
+        wanted.store(layer_files::IN_MEMORY, Ordering::SeqCst);
+        standing
+    }
+
+    fn stop_now<'a>(&'a self, turn: MutexGuard<'a, ()>) -> Result<Stopped<'a>, Error> {
         // Should this process die meanwhile, its successor lets the domain go on.
         self.note(|r| r.stopping = true)?;
         let registers = registers(&self.map);

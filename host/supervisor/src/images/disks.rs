@@ -8,9 +8,10 @@ use doppel_api::{self as api, Code, Files, Problem};
 use doppel_disks::{Disk, DiskStore, Error, FrozenDisks};
 
 use crate::core::Core;
-use crate::domains::{Entry, Origin};
-use crate::jobs::{blocking, is_full};
-use crate::time;
+use crate::domains::{Entry, Origin, Row, is_live};
+use crate::jobs::{blocking, is_full, whole};
+use crate::keeper::protocol::{KeeperCommand, Reply};
+use crate::{locked, time};
 
 /// An error of the store of disks.
 pub(crate) fn disk_problem(error: &Error) -> Problem {
@@ -24,6 +25,15 @@ pub(crate) fn disk_problem(error: &Error) -> Problem {
         Error::Io { .. } | Error::Damaged { .. } => Code::Internal,
     };
     Problem::new(code, error.to_string())
+}
+
+/// The same of what was to be made of a disk that no domain of this supervisor writes.
+fn written_elsewhere(error: &Error) -> Problem {
+    let problem = disk_problem(error);
+    match error {
+        Error::InUse(name) => Problem::new(problem.code, DiskStore::in_use_elsewhere(name)),
+        _ => problem,
+    }
 }
 
 fn describe(disk: &Disk) -> api::Disk {
@@ -92,8 +102,8 @@ impl Core {
         for entry in self.all() {
             known.extend(entry.row().config.files.disks.into_iter().map(|disk| disk.name));
         }
-        let settled =
-            self.disks.sweep().and_then(|()| self.disks.remove_unknown(|name| known.contains(name)));
+        let swept = self.disks.forget_wanted().and_then(|()| self.disks.sweep());
+        let settled = swept.and_then(|()| self.disks.remove_unknown(|name| known.contains(name)));
         if let Err(error) = settled {
             tracing::warn!("{error}");
         }
@@ -111,7 +121,13 @@ impl Core {
     }
 
     pub async fn disk_create(self: Arc<Self>, wanted: api::CreateDisk) -> Result<api::Disk, Problem> {
-        self.with_disks(move |disks| {
+        if let Some(source) = &wanted.source
+            && let Some(writer) = self.writer_of(source)
+        {
+            let source = source.clone();
+            return whole(self.disk_of_writer(writer, source, wanted)).await;
+        }
+        let make = move |disks: &DiskStore| {
             let name = &wanted.name;
             let made = match &wanted.source {
                 Some(source) if wanted.snapshot => disks.snapshot(source, name),
@@ -119,8 +135,52 @@ impl Core {
                 None => disks.create(name, wanted.size_bytes.unwrap_or(0)),
             };
             made.map(|disk| describe(&disk))
+        };
+        blocking(move || make(&self.disks).map_err(|error| written_elsewhere(&error))).await
+    }
+
+    /// The domain that runs and writes to a disk.
+    fn writer_of(&self, disk: &str) -> Option<Arc<Entry>> {
+        let writes =
+            |row: &Row| row.config.files.disks.iter().any(|device| device.name == disk && !device.read_only);
+        self.all().into_iter().find(|entry| {
+            let row = locked(&entry.row);
+            is_live(row.state) && writes(&row)
         })
-        .await
+    }
+
+    /// Makes a disk that is, or begins as, what is now on one that a domain writes: its keeper keeps that.
+    async fn disk_of_writer(
+        self: Arc<Self>,
+        writer: Arc<Entry>,
+        source: String,
+        to: api::CreateDisk,
+    ) -> Result<api::Disk, Problem> {
+        let _turn = writer.turn.lock().await;
+        let name = to.name.clone();
+        let wanted =
+            self.clone().with_disks(move |disks| disks.check_free(&name).and_then(|()| disks.want()));
+        let wanted = wanted.await?;
+        let ask = KeeperCommand::KeepDisk {
+            id: writer.id.clone(),
+            disk: source,
+            needed_by: wanted.path().to_owned(),
+        };
+        let said = self.ask(&writer, ask).await;
+        self.with_disks(move |disks| {
+            let made = match said {
+                Ok(Reply::KeptDisk { kept }) => disks.make_of_kept(&kept, &to.name, to.snapshot).map(Ok)?,
+                Ok(_) => Err(Problem::new(Code::Internal, "the keeper answered something else")),
+                Err(problem) => Err(problem),
+            };
+            drop(wanted);
+            if made.is_err() {
+                // A keeper that has died may have kept something for nobody.
+                disks.sweep()?;
+            }
+            Ok(made.map(|disk| describe(&disk)))
+        })
+        .await?
     }
 
     pub async fn disk_inspect(self: Arc<Self>, name: String) -> Result<api::Disk, Problem> {

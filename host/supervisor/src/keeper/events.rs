@@ -13,6 +13,7 @@ fn key_of(event: &Event) -> Key {
         Event::Started { key, .. }
         | Event::Failed { key, .. }
         | Event::Frozen { key, .. }
+        | Event::KeptDisk { key, .. }
         | Event::FrozeItself { key, .. }
         | Event::Memory { key, .. }
         | Event::Limited { key, .. }
@@ -72,6 +73,13 @@ impl Keeper {
             Event::InputRoom(_) => self.feed(&id),
             // Whoever asked for it has gone, and sees what came of it in the store.
             Event::Frozen { .. } => {}
+            Event::KeptDisk { call, result, .. } => {
+                let said = result.map_or_else(|e| failed(&e), |kept| Reply::KeptDisk { kept });
+                // Whoever asked may have gone, and what is kept goes with them.
+                let waits = domain.keeping.iter().position(|n| *n == call);
+                let call = waits.map(|place| domain.keeping.remove(place));
+                self.reply(call, said);
+            }
             Event::FrozeItself { result, .. } => {
                 let failed = result.err().map(|e| e.to_string());
                 self.say(&Message::Notification(Notification::FrozeItself { id, failed }));
@@ -198,6 +206,7 @@ impl Domain {
         let calls = [self.starting.take(), self.pausing.take(), limiting];
         let input = std::mem::take(&mut self.input);
         let pieces = input.queue.iter().filter_map(|p| p.call);
-        calls.into_iter().flatten().chain(pieces).chain(std::mem::take(&mut self.counting)).collect()
+        let more = std::mem::take(&mut self.counting).into_iter().chain(std::mem::take(&mut self.keeping));
+        calls.into_iter().flatten().chain(pieces).chain(more).collect()
     }
 }

@@ -74,6 +74,8 @@ struct Domain {
     limiting: Option<(Option<u64>, Limits)>,
     /// Calls that wait until its memory is counted.
     counting: Vec<u64>,
+    /// Calls that wait until what is on a disk of it is kept.
+    keeping: Vec<u64>,
     input: serve::Input,
     /// The supervisor wanted its end.
     killed: bool,
@@ -122,6 +124,7 @@ impl Domain {
             pausing: None,
             limiting: None,
             counting: Vec::new(),
+            keeping: Vec::new(),
             input: serve::Input::default(),
             killed: false,
             limits,
@@ -468,6 +471,7 @@ impl Domain {
             *call = None;
         }
         self.counting.clear();
+        self.keeping.clear();
         self.input.forget_calls();
         self.tap.0.store(false, std::sync::atomic::Ordering::Relaxed);
     }

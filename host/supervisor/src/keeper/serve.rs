@@ -130,6 +130,7 @@ impl Keeper {
             KeeperCommand::Freeze { id, to, stop, keep_network } => {
                 self.freeze(n, &id, to, stop, keep_network)
             }
+            KeeperCommand::KeepDisk { id, disk, needed_by } => self.keep_disk(n, &id, disk, needed_by),
             KeeperCommand::Release { id } => {
                 drop(self.sleepers.take(&id));
                 self.forget_asleep(&id);
@@ -234,6 +235,14 @@ impl Keeper {
         self.freezes.insert(key, n);
         self.fleet.freeze(key, to, stop);
         None
+    }
+
+    fn keep_disk(&mut self, n: u64, id: &str, disk: String, needed_by: PathBuf) -> Option<Reply> {
+        self.with_running(id, |fleet, domain| {
+            domain.keeping.push(n);
+            fleet.keep_disk(domain.key, n, disk, needed_by);
+            None
+        })
     }
 
     fn update(&mut self, n: u64, id: &str, limits: Limits) -> Option<Reply> {

@@ -29,7 +29,10 @@ pub use layer::{
 };
 pub use layer::{Going, begin_above as begin_above_layer, go_on as layer_goes_on};
 pub use layer::{close as close_layer, open as open_layer, sync as sync_layer, sync_mapped};
-pub use layer::{pause as pause_layer, ready_to_freeze, share as share_layer, write_still as write_layer};
+pub use layer::{
+    is_as_wanted, pause as pause_layer, ready_to_freeze, share as share_layer, takes_memory,
+    write_still as write_layer,
+};
 pub use node::{Node, makedev};
 
 use super::pages::{PAGE, Quota, page_file};

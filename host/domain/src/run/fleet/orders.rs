@@ -74,6 +74,13 @@ impl Fleet {
         self.work(key, move |core| Done::Other(Event::Frozen { key, result: core.freeze(&to, stop) }));
     }
 
+    /// Keeps what is on a disk that it writes, as long as this file is there, in the background; [`Event::KeptDisk`] follows, with `call`.
+    pub fn keep_disk(&self, key: Key, call: u64, disk: String, needed_by: PathBuf) {
+        self.work(key, move |core| {
+            Done::Other(Event::KeptDisk { key, call, result: core.keep_disk(&disk, &needed_by) })
+        });
+    }
+
     /// Has it stand still until [`Self::unpause`]; [`Event::Paused`] follows.
     pub fn pause(&self, key: Key) {
         self.work(key, move |core| Done::Other(Event::Paused { key, result: core.pause() }));

@@ -16,7 +16,7 @@ use doppel_spec::{CreateDomain, ExecConfig, Program};
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
-pub(crate) const PROTOCOL: u32 = 8;
+pub(crate) const PROTOCOL: u32 = 9;
 /// Longest line either end accepts.
 pub(crate) const LONGEST: usize = 4 << 20;
 /// Most bytes of a further program's output that are on their way; see [`ExecCommand::Taken`].
@@ -138,6 +138,15 @@ pub(crate) enum KeeperCommand {
         stop: bool,
         /// It is hibernated: its connections stay, and [`Notification::Called`] says when something comes for it.
         keep_network: bool,
+    },
+    /// Keeps what is on a disk now that it writes. Answered by [`Reply::KeptDisk`].
+    KeepDisk {
+        /// Its id.
+        id: String,
+        /// The disk's name.
+        disk: String,
+        /// As long as this file is there.
+        needed_by: PathBuf,
     },
     /// A hibernated domain is no more: its connections end.
     Release {
@@ -443,6 +452,11 @@ pub(crate) enum Reply {
         stop_us: u64,
         /// Microseconds for which it did.
         pause_us: u64,
+    },
+    /// To [`KeeperCommand::KeepDisk`].
+    KeptDisk {
+        /// What is kept, by its name in the store.
+        kept: String,
     },
     /// To [`KeeperCommand::Exec`].
     ExecStarted {

@@ -6,8 +6,9 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use doppel_abi_machine::layer_files;
 use doppel_layer::BLOCK;
 use doppel_machine::boot;
 use doppel_machine::sync::SpinLock;
@@ -39,6 +40,8 @@ pub enum Going {
 /// What a layer keeps for the freezer.
 #[derive(Default)]
 pub(super) struct Frozen {
+    /// Where the host wants files to be ([`layer_files`]).
+    wanted: AtomicU32,
     /// Pages that are in the layer alone are being read.
     reading: AtomicBool,
     /// They could not be read.
@@ -97,13 +100,37 @@ pub fn go_on(how: Going) {
     with_root(|layer, _| layer.go_on(how));
 }
 
+/// Where the host wants files to be when the domain stands still.
+fn files_wanted() -> u32 {
+    boot::vregs().layer_stays.load(Ordering::SeqCst)
+}
+
+/// Whether the domain's memory will be somebody else's too: if not, it only stands still.
+pub fn takes_memory() -> bool {
+    files_wanted() != layer_files::AS_THEY_ARE
+}
+
+/// Whether files are where the host wants them by now. The domain stands still. Runs on PID 1.
+pub fn is_as_wanted() -> bool {
+    with_root(|layer, _| layer.wanted() == files_wanted()).unwrap_or(true)
+}
+
 impl Layer {
     fn ready(&self, fs: &Arc<Fs>, again: fn()) -> bool {
         let f = &self.frozen;
         if f.reading.load(Ordering::Acquire) {
             return false;
         }
+        let wanted = files_wanted();
+        if f.wanted.swap(wanted, Ordering::AcqRel) != wanted {
+            // What was made ready was for something else, of which the host has had no patience to see the end.
+            f.written.store(false, Ordering::Release);
+        }
         if f.written.load(Ordering::Acquire) {
+            return true;
+        }
+        if wanted == layer_files::AS_THEY_ARE {
+            f.stays.store(false, Ordering::Release);
             return true;
         }
         EVICTABLE.allow(false);
@@ -150,13 +177,16 @@ impl Layer {
     /// Whether files can stay in the layer, and are so many that they should.
     fn may_stay(&self, log: Option<&Log>) -> bool {
         let Some(Log::File(writer, file)) = log else { return false };
-        let allowed = boot::vregs().layer_stays.load(Ordering::SeqCst) != 0;
-        allowed && writer.tree().pages() * BLOCK >= FEW && file.depth() < DEEP
+        self.wanted() == layer_files::MAY_STAY && writer.tree().pages() * BLOCK >= FEW && file.depth() < DEEP
     }
 
     fn write_still(&self, fs: &Arc<Fs>) -> u64 {
         let writer = self.frozen.aside.lock().take();
         let Some(mut writer) = writer else { return 0 };
+        if self.wanted() == layer_files::AS_THEY_ARE {
+            *self.frozen.aside.lock() = Some(writer);
+            return 0;
+        }
         // As above.
         let _ = self.commit(fs, &mut writer, false);
         if let Log::File(writer, file) = &mut *writer {
@@ -181,6 +211,10 @@ impl Layer {
         }
     }
 
+    fn wanted(&self) -> u32 {
+        self.frozen.wanted.load(Ordering::Acquire)
+    }
+
     fn pause(&self) -> Result<()> {
         let f = &self.frozen;
         f.written.store(false, Ordering::Release);
@@ -196,6 +230,8 @@ impl Layer {
     fn go_on(&self, how: Going) {
         let f = &self.frozen;
         EVICTABLE.allow(true);
+        // Whatever is made ready from here on is for another freeze.
+        f.written.store(false, Ordering::Release);
         let stays = f.stays.swap(false, Ordering::AcqRel);
         if !f.paused.load(Ordering::SeqCst) {
             return;

@@ -42,7 +42,9 @@ pub use disk::{DISKS, DiskOptions, NAME as DISK_TYPE};
 pub use disk::{allow_writes, mount as mount_disk, settle, unmounted};
 pub use disk::{close as close_disks, sync as sync_disks, sync_mapped as sync_mapped_disks};
 use freeze::Frozen;
-pub use freeze::{Going, begin_above, go_on, pause, ready_to_freeze, share, write_still};
+pub use freeze::{
+    Going, begin_above, go_on, is_as_wanted, pause, ready_to_freeze, share, takes_memory, write_still,
+};
 pub use restore::open;
 use room::Room;
 
