@@ -12,7 +12,7 @@ use doppel_sys::shared::{SharedMap, offset};
 use rustix::io::Errno;
 
 use crate::changes::Changes;
-use crate::engine::Pace;
+use crate::engine::{Pace, Takes};
 use crate::nodes::Nodes;
 use crate::stays::Stays;
 use crate::throttle::{Limits, Throttle};
@@ -181,7 +181,7 @@ impl Client {
 
     fn takes(&self, request: Request, now: Instant) -> Next {
         self.working.fetch_add(1, Ordering::SeqCst);
-        self.pace.begins(now);
+        self.pace.begins(Takes::of(&request), now);
         Next::Request(request)
     }
 
@@ -245,13 +245,19 @@ impl Client {
     }
 
     /// Answers a request. True: it waits to have more worked on.
-    pub fn answer(&self, answer: Option<Answer>, begun: Instant, mut t: Traffic, alone: bool) -> bool {
+    pub fn answer(
+        &self,
+        answer: Option<Answer>,
+        (begun, takes): (Instant, Takes),
+        mut t: Traffic,
+        alone: bool,
+    ) -> bool {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(begun);
+        self.pace.ends(takes, now, answer.is_some().then_some(took));
         if let Some(answer) = answer {
             t.operations = 1;
-            let now = Instant::now();
-            let took = now.saturating_duration_since(begun);
             t.nanoseconds = took.as_nanos() as u64;
-            self.pace.ends(now, took);
             self.records.get::<Ledger>(0).add(&t);
             let mut link = self.link();
             if link.answer(answer).is_err() {

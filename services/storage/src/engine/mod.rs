@@ -25,8 +25,8 @@ use crate::pins::Pins;
 use crate::throttle::Limits;
 use crate::volume::{DiskFiles, Volume};
 use crew::{Crew, Part};
-pub(crate) use turns::Pace;
-use turns::{Clock, Place, Seen};
+use turns::{Clock, Each, Place, Seen};
+pub(crate) use turns::{Pace, Takes};
 
 /// Names a client of an engine: its place, and how many were there before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,7 +83,7 @@ pub(crate) struct Core {
     left: u32,
     looked: Instant,
     /// The most that any of their clocks has shown.
-    latest: u64,
+    latest: Each<u64>,
     pace: doppel_service::Pace,
     load: Load,
     heart: Option<Heartbeat>,
@@ -112,7 +112,7 @@ impl Engine {
             active: Vec::new(),
             left: 0,
             looked: now,
-            latest: 0,
+            latest: Each::default(),
             pace: if polls {
                 doppel_service::Pace::new(now)
             } else {
@@ -240,7 +240,7 @@ impl Engine {
                 Part::Lead(count) => self.lead(count),
                 Part::Job((client, request, begun)) => {
                     let outcome = perform(&client, &self.host, &request, true);
-                    self.answer(&client, outcome, begun);
+                    self.answer(&client, outcome, (begun, Takes::Device));
                     self.stay(&client);
                 }
             }
@@ -248,7 +248,7 @@ impl Engine {
     }
 
     /// Answers what somebody has done who does not lead.
-    fn answer(&self, client: &Client, outcome: Outcome, begun: Instant) {
+    fn answer(&self, client: &Client, outcome: Outcome, begun: (Instant, Takes)) {
         let Outcome::Done(answer, traffic) = outcome else { return };
         if client.answer(answer, begun, traffic, true) {
             let _ = self.waker.wake();
@@ -265,25 +265,28 @@ impl Engine {
                 Err(error) => return self.end_with(Err(error)),
             };
             self.crew.begin(count);
+            let takes = Takes::of(&request);
             let waits = self.crew.free() < 2;
             let outcome = perform(&client, &self.host, &request, waits);
             let waits = matches!(outcome, Outcome::Waits);
             if let Outcome::Done(answer, traffic) = outcome {
-                client.answer(answer, begun, traffic, false);
+                client.answer(answer, (begun, takes), traffic, false);
             }
             let goes_on = self.crew.finish(count);
             if waits {
+                client.pace.waits(takes, begun);
+                let since = (begun, Takes::Device);
                 let Some(goes_on) = goes_on else {
-                    return self.answer(&client, perform(&client, &self.host, &request, true), begun);
+                    return self.answer(&client, perform(&client, &self.host, &request, true), since);
                 };
                 count = goes_on;
                 if client.asks_no_more() && self.crew.hand_over() {
-                    self.answer(&client, perform(&client, &self.host, &request, true), begun);
+                    self.answer(&client, perform(&client, &self.host, &request, true), since);
                     return self.stay(&client);
                 }
-                if let Err((client, request, begun)) = self.crew.give((client, request, begun)) {
+                if let Err((client, request, _)) = self.crew.give((client, request, begun)) {
                     self.crew.begin(count);
-                    self.answer(&client, perform(&client, &self.host, &request, true), begun);
+                    self.answer(&client, perform(&client, &self.host, &request, true), since);
                     match self.crew.finish(count) {
                         Some(goes_on) => count = goes_on,
                         None => return,
@@ -312,7 +315,7 @@ impl Engine {
         core.poll(Some(Duration::ZERO))?;
         while let Some((client, request, begun)) = core.pick(MOST) {
             let outcome = perform(&client, &self.host, &request, true);
-            self.answer(&client, outcome, begun);
+            self.answer(&client, outcome, (begun, Takes::of(&request)));
         }
         Ok(())
     }
@@ -438,25 +441,35 @@ impl Core {
     /// Finds those that take part from here on, and those that do no more.
     fn look_who_asks(&mut self, most: u32, now: Instant) {
         (self.left, self.looked) = (TURN, now);
-        let mut least = None;
+        let mut least: Each<Option<u64>> = Each::default();
         let (clients, latest) = (&mut self.clients, &mut self.latest);
         self.active.retain(|&place| {
             let Some((_, client, clock)) = clients.get_mut(place).and_then(Option::as_mut) else {
                 return false;
             };
             let seen = clock.look(place, client);
-            *latest = seen.shows.max(*latest);
             clock.active = !seen.rests(now) || client.speaks(most);
-            if clock.active {
-                least = Some(least.map_or(seen.shows, |least: u64| least.min(seen.shows)));
+            for (i, runs) in clock.runs().into_iter().enumerate() {
+                let shows = seen.shows[i];
+                latest[i] = latest[i].max(shows);
+                if clock.active && runs {
+                    least[i] = Some(least[i].map_or(shows, |least| least.min(shows)));
+                }
             }
             clock.active
         });
+        let least = [0, 1].map(|i| least[i].unwrap_or(latest[i]));
+        for &place in &self.active {
+            if let Some((_, client, clock)) = self.clients.get_mut(place).and_then(Option::as_mut) {
+                let seen = clock.look(place, client);
+                clock.run(&seen, least, now);
+            }
+        }
         for (place, (_, client, clock)) in
             self.clients.iter_mut().enumerate().filter_map(|(place, c)| Some((place, c.as_mut()?)))
         {
             if !clock.active && client.speaks(most) {
-                clock.begin(least.unwrap_or(self.latest));
+                clock.begin(least);
                 self.active.push(place);
             }
         }
@@ -473,10 +486,10 @@ impl Core {
                 order.push(clock.look(place, client));
             }
         }
-        order.sort_unstable_by_key(|seen| seen.shows);
-        for (at, seen) in order.iter().enumerate() {
-            if order[..at].iter().any(|other| seen.waits_for(other, now)) {
-                return None;
+        order.sort_unstable_by_key(Seen::work);
+        for seen in &order {
+            if order.iter().any(|other| seen.waits_for(other, now)) {
+                continue;
             }
             if let Some(taken) = self.take(seen.place, most, now) {
                 return Some(taken);

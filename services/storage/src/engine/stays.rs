@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Engine;
+use super::{Engine, Takes};
 use crate::client::{Client, Next};
 use crate::files::perform;
 
@@ -29,7 +29,8 @@ impl Engine {
                 Next::Request(request) => {
                     // It may wait for a device: the leader looks after the others meanwhile.
                     self.watch(client);
-                    self.answer(client, perform(client, &self.host, &request, true), now);
+                    let takes = Takes::of(&request);
+                    self.answer(client, perform(client, &self.host, &request, true), (now, takes));
                     client.link().channel.stay_awake();
                     (since, of_use) = (Instant::now(), true);
                     if self.crew.free() < 2 {
