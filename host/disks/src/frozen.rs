@@ -302,6 +302,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_for_a_copy_becomes_that_or_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DiskStore::of(dir.path());
+        store.create("db", 1 << 20).unwrap();
+        let layer = read_record(&store.dir_of("db")).unwrap().layer;
+        let there = || names(&store.root).unwrap().into_iter().filter(|name| name.starts_with(KEPT)).count();
+        let wanted = store.want().unwrap();
+        let keep = || store.keep(&layer, wanted.path().to_owned()).unwrap();
+        let made = store.make_of_kept(&keep(), "snap", true).unwrap();
+        assert_eq!((made.snapshot, made.layers, there()), (true, 1, 0));
+        assert_eq!(store.make_of_kept(&keep(), "two", false).unwrap().layers, 2);
+        assert!(matches!(store.make_of_kept(&keep(), "two", true), Err(crate::Error::Exists(_))));
+        assert_eq!(there(), 0, "it is not kept for nobody");
+        keep();
+        store.sweep().unwrap();
+        assert_eq!(there(), 1, "somebody wants it");
+        drop(wanted);
+        store.sweep().unwrap();
+        assert_eq!(there(), 0);
+        // Whoever wanted it has died.
+        let path = store.want().unwrap().keep();
+        store.keep(&layer, path).unwrap();
+        store.forget_wanted().unwrap();
+        store.sweep().unwrap();
+        assert_eq!((there(), store.list().unwrap().len()), (0, 3));
+    }
+
+    #[test]
     fn a_layer_that_no_disk_has_yet_stays_while_it_is_reserved() {
         let dir = tempfile::tempdir().unwrap();
         let store = DiskStore::of(dir.path());

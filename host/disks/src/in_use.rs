@@ -110,18 +110,23 @@ impl Cut<'_> {
         FrozenDisks::write(kept, dir)
     }
 
-    /// The domain stands still likewise: keeps one of its disks as it is, as long as the file `needed_by` is there. Gives the name for
-    /// [`DiskStore::make_of_kept`].
+    /// The domain stands still likewise, until `go_on`: keeps one of its disks as it is then, as long as the file `needed_by` is there. Gives
+    /// the name for [`DiskStore::make_of_kept`].
     ///
     /// # Errors
     /// As above.
-    pub fn keep_one(mut self, name: &str, needed_by: &Path) -> Result<String> {
+    pub fn keep_one(mut self, name: &str, needed_by: &Path, go_on: impl FnOnce()) -> Result<String> {
         let place = self.of.disks.iter().position(|held| held.name() == name);
         let place = place.filter(|i| self.above.get(*i).is_some_and(Option::is_some));
         let i = place.ok_or_else(|| Error::NotFound(name.to_owned()))?;
         self.sync(|held| held.name() == name)?;
-        let _lock = self.store.lock_within(PATIENCE)?;
+        let lock = self.store.lock_within(PATIENCE)?;
         let layer = self.cut(i, &self.of.disks[i])?;
+        drop(lock);
+        // The disk itself needs the layer meanwhile. Nobody waits for how the domain does this.
+        go_on();
+        let _lock = self.store.lock()?;
+        self.store.layers.chain(&layer)?;
         self.store.keep(&layer, needed_by.to_owned())
     }
 

@@ -87,12 +87,16 @@ fn who_writes_is_alone_and_who_reads_is_not() {
     let in_use = |done: Result<Disk, Error>| matches!(done, Err(Error::InUse(_)));
     assert!(matches!(store.hold(&disk, false), Err(Error::InUse(_))));
     assert!(matches!(store.remove("db"), Err(Error::InUse(_))) && disk.is_in_use());
-    assert!(in_use(store.snapshot("db", "s1")) && in_use(store.resize("db", 2 * BLOCK)));
+    assert!(in_use(store.resize("db", 2 * BLOCK)) && !disk.is_written());
+    // Who only reads does not notice that.
+    store.snapshot("db", "s1").unwrap();
+    store.clone_of("db", "c1").unwrap();
     drop(readers);
     let writer = store.hold(&disk, false).unwrap();
     assert!(matches!(store.hold(&disk, true), Err(Error::InUse(_))));
+    assert!(in_use(store.snapshot("db", "s2")) && in_use(store.clone_of("db", "c2")) && disk.is_written());
     drop(writer);
-    store.remove("db").unwrap();
+    ["db", "s1", "c1"].map(|name| store.remove(name).unwrap());
 }
 
 #[test]

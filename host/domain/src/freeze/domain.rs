@@ -178,11 +178,11 @@ impl Core {
         let none = || Error::State(format!("{} does not write to a disk {disk:?}", self.label()));
         let disks = disks.ok_or_else(none)?;
         let cut = disks.prepare_one(disk).map_err(in_the_way)?.ok_or_else(none)?;
-        let _standing = self.stop_with(layer_files::AS_THEY_ARE)?;
+        let standing = self.stop_with(layer_files::AS_THEY_ARE)?;
         if self.asleep.load(Ordering::SeqCst) {
             return Err(ended());
         }
-        cut.keep_one(disk, needed_by).map_err(in_the_way)
+        cut.keep_one(disk, needed_by, move || drop(standing)).map_err(in_the_way)
     }
 
     /// Keeps what of the domain's files is in the layer in this directory alone, for its clones, or for itself if the layer is to be its
