@@ -36,11 +36,14 @@ pub fn keep_known<T: ToSchema + 'static>(value: &mut Value) {
     schema::<T>().keep(&json!({"$ref": T::name()}), value);
 }
 
+/// A schema as JSON.
+type Made = LazyLock<Value, Box<dyn FnOnce() -> Value + Send>>;
+
 /// The schemas of a type and of all that it is made of, by name, and their patterns. Each is made when it is first looked
 /// at: a command that checks one value needs few of them, and all patterns take longer than the command.
 #[derive(Default)]
 struct Schema {
-    named: HashMap<String, LazyLock<Value, Box<dyn FnOnce() -> Value + Send>>>,
+    named: HashMap<String, Made>,
     patterns: Mutex<HashMap<String, Option<Regex>>>,
 }
 
