@@ -33,8 +33,8 @@ def test_target_and_limit(domain):
     try:
         assert asks(p, 300) == ["512", "yes"]
         set_memory("--limit", "512m", "--target", "128m").ok()
-        assert asks(p, 300) == ["128", "12"]
-        assert asks(p, 32) == ["128", "yes"]
+        # A target is no limit: a domain can have more, up to that.
+        assert asks(p, 300) == ["512", "yes"]
         set_memory("--limit", "512m").ok()
         assert asks(p, 300) == ["512", "yes"]
         set_memory("--limit", "96m").ok()

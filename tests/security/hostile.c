@@ -6,6 +6,7 @@
 // Usage: hostile text|x32|int80 FROM TO
 //        hostile gate ADDRESS FROM TO PATTERN      (from number FROM, pattern PATTERN on)
 //        hostile aimed ADDRESS WHAT FROM           (tgkill, clone, mmap, futex, prctl, files)
+//        hostile swap ADDRESS SIZE                 (beyond the swap region, and what is in it; then waits)
 //        hostile hold                              (all it can get, then waits for end of input)
 #define _GNU_SOURCE
 #include <errno.h>
@@ -177,6 +178,34 @@ static int aimed(const char *what, long from) {
     return 0;
 }
 
+// The swap region by the calls that a domain has for it: makes it longer, looks for what others left, maps what is behind it.
+static int beyond(uint64_t size) {
+    enum { SWAP = 12, SHARED_FIXED = 0x11, KEEP = 1, PUNCH = 2 };
+    for (int mode = 0; mode < 256; mode++) {
+        long r = by_gate(SYS_fallocate, (long[6]){SWAP, mode, size, 1 << 20});
+        if (r == 0 && mode != (KEEP | PUNCH)) printf("mode %d is allowed\n", mode);
+    }
+    for (int call = 0; call < 3; call++) {
+        long nr = (long[]){SYS_ftruncate, SYS_pwrite64, SYS_write}[call];
+        if (by_gate(nr, (long[6]){SWAP, (long)page, 8, size}) >= 0) printf("call %ld is allowed\n", nr);
+    }
+    uint64_t *m = (uint64_t *)0x10000000;
+    for (uint64_t at = 0; at < size; at += size / 64 & ~4095ul) {
+        if (by_gate(SYS_mmap, (long[6]){(long)m, 4096, 3, SHARED_FIXED, SWAP, at}) != (long)m) return 3;
+        for (int i = 0; i < 512; i++)
+            if (m[i]) printf("%llx at %llx\n", (unsigned long long)m[i], (unsigned long long)at);
+        m[0] = ~at;
+    }
+    puts("done");
+    char c;
+    while (read(0, &c, 1) > 0) {}
+    // Behind the end there is nothing.
+    by_gate(SYS_mmap, (long[6]){(long)m, 4096, 3, SHARED_FIXED, SWAP, size + (1 << 20)});
+    m[0] = 1;
+    puts("written");
+    return 0;
+}
+
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IONBF, 0);
     fill_page();
@@ -188,6 +217,10 @@ int main(int argc, char **argv) {
     if (argc > 4 && !strcmp(argv[1], "aimed")) {
         gate = strtoull(argv[2], NULL, 0);
         return aimed(argv[3], atol(argv[4]));
+    }
+    if (argc > 3 && !strcmp(argv[1], "swap")) {
+        gate = strtoull(argv[2], NULL, 0);
+        return beyond(strtoull(argv[3], NULL, 0));
     }
     if (argc > 3) return sweep(argv[1], atol(argv[2]), atol(argv[3]));
     if (argc > 1 && !strcmp(argv[1], "hold")) {

@@ -263,6 +263,30 @@ def test_what_the_host_sees_of_a_domain(image):
         p.wait(60)
 
 
+def test_a_domain_has_its_swap_region_and_nothing_behind_it(image, gate):
+    """A guest kernel that was taken over finds zeros in the region, writes in it, and makes it no longer."""
+    size = 64 << 20
+    p = subprocess.Popen(
+        [DOPPEL, "run", "--rm", "-i", "--memory", "64m", "--memory-swap", "128m", image, "--"]
+        + ["/hostile", "swap", hex(gate), str(size)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert p.stdout.readline() == b"done\n"
+        regions = [f"/proc/{q}/fd/12" for q in children(p.pid) if os.path.exists(f"/proc/{q}/fd/12")]
+        assert regions
+        for region in map(os.stat, regions):
+            assert region.st_size == size + (64 << 10) and region.st_blocks * 512 <= size + (1 << 20)
+            assert region.st_nlink == 0
+        p.stdin.close()
+        assert b"written" not in p.stdout.read()
+        assert p.wait(60) != 0
+    finally:
+        p.kill()
+        p.wait(60)
+
+
 def test_host_calls_at_most_as_documented(gate):
     text = subprocess.run([DOPPEL, "debug", "host-calls"], check=True, capture_output=True, text=True).stdout
     calls = re.findall(r"^\| (\d+) \| (\S+)", text, re.M)

@@ -145,9 +145,11 @@ pub const ALLOWED: &[Rule] = &[
             &map_of(fd::IMAGE, MAP_SHARED, READ_EXEC),
             &map_of(fd::FROZEN, MAP_PRIVATE, ANY_PROT),
             &map_of(fd::SHARE, MAP_PRIVATE, ANY_PROT),
+            &map_of(fd::SWAP, MAP_PRIVATE, ANY_PROT),
+            &map_of(fd::SWAP, MAP_SHARED, ANY_PROT),
         ],
-        arguments: "MAP_FIXED and: anonymous private | page file | image (shared only without PROT_WRITE) | frozen image or share file, private",
-        why: "map pages: own memory, own page file, or root image, frozen image and share file, which are open read-only",
+        arguments: "MAP_FIXED and: anonymous private | page file or swap region | image (shared only without PROT_WRITE) | frozen image or share file, private",
+        why: "map pages: own memory, own page file and swap region, or root image, frozen image and share file, which are open read-only",
     },
     any(nr::MUNMAP, "any", "unmap pages of its own address space"),
     Rule {
@@ -200,9 +202,12 @@ pub const ALLOWED: &[Rule] = &[
         number: nr::FALLOCATE,
         site: Site::Gate,
         // PUNCH_HOLE | KEEP_SIZE
-        any_of: &[&[one_of(0, "fd", &[fd::PAGEFILE as u32, fd::ARENA as u32]), is(1, "mode", 3)]],
-        arguments: "fd page file or arena, PUNCH_HOLE|KEEP_SIZE",
-        why: "give pages of its own memory files back to the host; never grows the file",
+        any_of: &[&[
+            one_of(0, "fd", &[fd::PAGEFILE as u32, fd::ARENA as u32, fd::SWAP as u32]),
+            is(1, "mode", 3),
+        ]],
+        arguments: "fd page file, arena or swap region, PUNCH_HOLE|KEEP_SIZE",
+        why: "give pages of its own files back to the host; never grows a file",
     },
     Rule {
         number: nr::CLOCK_GETTIME,

@@ -171,6 +171,12 @@ fn mmap_descriptors_and_flags() {
     assert_eq!(map(7, 0x12, 6), ALLOW, "share file, private");
     assert_eq!(map(1, 0x11, 6), REFUSE, "share file, shared");
     assert_eq!(map(3, 0x11, 6), REFUSE, "share file, shared and writable");
+    for flags in [0x11, 0x12] {
+        assert_eq!(map(7, flags, 12), ALLOW, "swap region");
+        for fd in [10, 11, 13, 12 | 1 << 32] {
+            assert_eq!(map(1, flags, fd), REFUSE, "fd {fd}");
+        }
+    }
     assert_eq!(map(7, 0x13, 2), REFUSE, "SHARED_VALIDATE");
     assert_eq!(map(7, 0x12, 3), ALLOW, "image, private");
     assert_eq!(map(5, 0x11, 3), ALLOW, "image, shared");
@@ -184,10 +190,14 @@ fn other_arguments() {
     for (fd, len) in [(0, 8), (1, 8), (2, 8), (3, 8), (5, 8), (4, 7), (4, 4096), (4 | (1 << 32), 8)] {
         assert_eq!(gate(1, [fd, 0, len, 0, 0, 0]), REFUSE);
     }
-    // Holes are punched in the arena and the page file, and nothing else is done to any file.
+    // Holes are punched in the arena, the page file and the swap region, and nothing else is done to any file.
     for (fd, mode, verdict) in [
         (1, 3, ALLOW),
         (2, 3, ALLOW),
+        (12, 3, ALLOW),
+        (12, 0, REFUSE),
+        (12, 2, REFUSE),
+        (10, 3, REFUSE),
         (1, 0, REFUSE),
         (1, 2, REFUSE),
         (2, 0, REFUSE),

@@ -33,6 +33,7 @@ pub mod landlock;
 pub mod memory;
 pub mod namespace;
 mod net;
+pub mod pagemap;
 pub mod privileges;
 pub mod shared;
 pub mod signal;

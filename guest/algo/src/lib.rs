@@ -19,3 +19,4 @@ pub mod rangemap;
 pub mod record_locks;
 pub mod vdso_elf;
 pub mod x86;
+pub mod zeros;

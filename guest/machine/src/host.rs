@@ -89,6 +89,8 @@ pub enum Backing {
     Frozen(u64),
     /// Share file at this byte offset, copy-on-write; in clones that share only.
     Share(u64),
+    /// Swap region at this byte offset, copy-on-write; in domains that have one only.
+    Swap(u64),
 }
 
 const MAP_SHARED: u64 = 1;
@@ -123,6 +125,7 @@ pub fn map_user(addr: u64, len: u64, prot: Prot, backing: Backing, populate: boo
         Backing::Image(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::IMAGE as u64, off),
         Backing::Frozen(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::FROZEN as u64, off),
         Backing::Share(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::SHARE as u64, off),
+        Backing::Swap(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::SWAP as u64, off),
     };
     let flags = flags | MAP_FIXED | if populate { MAP_POPULATE } else { 0 };
     // SAFETY: the range was checked to be guest user memory, to which the kernel holds no references.
@@ -204,7 +207,7 @@ pub fn membarrier(cmd: i32) -> Result<(), HostError> {
 }
 
 /// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`.
-const PUNCH_HOLE_KEEP_SIZE: u64 = 3;
+pub(crate) const PUNCH_HOLE_KEEP_SIZE: u64 = 3;
 
 /// Frees the host memory of a page file range; it reads as zeros afterwards.
 pub fn punch_pagefile(off: u64, len: u64) -> Result<(), HostError> {

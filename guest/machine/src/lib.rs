@@ -25,5 +25,5 @@ pub mod wakes;
 mod xframe;
 pub mod xstate;
 
-pub use memory::{arena, frozen, pagefile, shield, user};
+pub use memory::{arena, frozen, pagefile, shield, swap, user};
 pub use rings::{channel, console, network, session, storage};

@@ -260,6 +260,9 @@ pub struct MemoryStats {
     pub usage_bytes: u64,
     /// Most there was.
     pub peak_bytes: u64,
+    /// What its swap region takes on the disk, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_bytes: Option<u64>,
     /// Its limit, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_bytes: Option<u64>,

@@ -163,6 +163,20 @@ impl Validate for Resources {
         {
             return Err(refuse("resources.memory_reservation_bytes", "more than `memory_bytes` allows"));
         }
+        match (bounded, self.memory_swap_bytes.filter(|&n| n > 0)) {
+            (None, Some(_)) => {
+                return Err(refuse(
+                    "resources.memory_swap_bytes",
+                    "is memory and swap together, so it needs `memory_bytes`",
+                ));
+            }
+            (Some(memory), Some(both)) if both < memory => {
+                let why =
+                    format!("memory and swap together, {both} bytes, are less than `memory_bytes`, {memory}");
+                return Err(refuse("resources.memory_swap_bytes", why));
+            }
+            _ => {}
+        }
         Ok(())
     }
 }

@@ -17,6 +17,7 @@ mod io;
 mod launch;
 mod limits;
 mod lock;
+mod paging;
 #[cfg(any(test, feature = "fuzz"))]
 mod peer;
 mod registry;

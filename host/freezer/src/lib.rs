@@ -16,6 +16,7 @@ mod export;
 mod format;
 mod host;
 mod open;
+pub mod resident;
 pub mod scan;
 pub mod share;
 mod store;

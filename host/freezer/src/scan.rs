@@ -104,7 +104,7 @@ impl Plan {
 }
 
 /// Plans the freeze of a stopped domain whose first process has host pid `init`; `parents` are the inode numbers of
-/// the frozen image it was cloned from and of its share file.
+/// the frozen image it was cloned from, of its share file and of its swap region.
 ///
 /// # Errors
 /// What the host refuses, or a process that is no longer there.
@@ -279,7 +279,7 @@ fn scan_process(plan: &mut Plan, inner: i32, pid: i32, parents: &[u64]) -> Resul
         }
         let source = Source::Process(pid);
         if parents.contains(&m.inode) {
-            // Its own frozen image or share file: all of it is content; pages of zeros are found when it is copied.
+            // Its own frozen image, share file or swap region: all of it is content; pages of zeros are found when it is copied.
             plan.add(inner, source, &[(m.start, m.end - m.start)]);
             continue;
         }

@@ -45,6 +45,8 @@ pub struct Subject<'a> {
     pub parent: Option<&'a File>,
     /// The file of pages it has in common with others.
     pub share: Option<&'a File>,
+    /// Its swap region: what is mapped from there is its own.
+    pub swap: Option<&'a File>,
     /// Digest of its guest kernel.
     pub kernel: [u8; 32],
     /// Digest of its root image.
@@ -158,7 +160,7 @@ fn write(
     leave: impl FnOnce(&Load) -> Option<Shadows>,
 ) -> Result<(Draft, Report)> {
     let mut parents = Vec::new();
-    for file in [subject.parent, subject.share].into_iter().flatten() {
+    for file in [subject.parent, subject.share, subject.swap].into_iter().flatten() {
         parents.push(file.metadata().map_err(Error::host("examine the files it maps"))?.ino());
     }
     let mut plan = plan(subject.pid, subject.arena, subject.pagefile, &parents)?;

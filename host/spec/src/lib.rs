@@ -34,4 +34,4 @@ pub use network::{
 };
 pub use program::Program;
 pub use request::{Request, Unfit, flags};
-pub use resources::{IoDevice, LEAST_MEMORY, MOST_CPUS, NO_PIDS_LIMIT, Resources, UNBOUNDED};
+pub use resources::{IoDevice, LEAST_MEMORY, MOST_CPUS, MOST_SWAP, NO_PIDS_LIMIT, Resources, UNBOUNDED};

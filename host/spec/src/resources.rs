@@ -14,6 +14,8 @@ pub const LEAST_MEMORY: u64 = 8 << 20;
 pub const UNBOUNDED: u64 = 0;
 /// The limit on processes and threads of a domain that wants none, as if it said nothing.
 pub const NO_PIDS_LIMIT: u32 = 0;
+/// Memory and swap of a domain that has as much swap as can be.
+pub const MOST_SWAP: u64 = 1 << 52;
 /// Most CPUs of one domain.
 pub const MOST_CPUS: f64 = 256.0;
 
@@ -71,6 +73,18 @@ pub struct Resources {
         )
     )]
     pub memory_target_bytes: Option<u64>,
+    /// Memory and swap together, in bytes, as Docker counts: the swap region is what this is more than `memory_bytes`, and equal means
+    /// none. If missing, a domain with a target has as much swap as memory, and others have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 4503599627370496_u64)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(
+            long = "memory-swap", value_name = "SIZE", value_parser = values::swap, allow_negative_numbers = true,
+            help = "Memory and swap together; -1: as much swap as can be; the same as --memory: none"
+        )
+    )]
+    pub memory_swap_bytes: Option<u64>,
     /// Most processes and threads, at least 2; 0, or if missing: as many as any domain may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 4194304)]
@@ -112,13 +126,12 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// The first that only a supervisor can give: what is set aside is counted over all domains, and a target is followed.
+    /// The first that only a supervisor can give: what is set aside is counted over all domains.
     #[must_use]
     pub fn supervised(&self) -> Option<&'static str> {
         let asked = [
             (self.cpu_reservation.is_some(), "cpu_reservation"),
             (self.memory_reservation_bytes.is_some(), "memory_reservation_bytes"),
-            (self.memory_target_bytes.is_some(), "memory_target_bytes"),
         ];
         asked.into_iter().find(|(asked, _)| *asked).map(|(_, field)| field)
     }

@@ -40,6 +40,17 @@ pub fn memory(text: &str) -> Result<u64, String> {
     if text == "unlimited" { Ok(crate::UNBOUNDED) } else { size(text) }
 }
 
+/// Parses memory and swap together: a size, or as Docker writes as much as can be, -1 (`unlimited` too).
+///
+/// # Errors
+/// What is neither a size nor one of these.
+pub fn swap(text: &str) -> Result<u64, String> {
+    match text {
+        "unlimited" | "-1" => Ok(crate::MOST_SWAP),
+        size => self::size(size),
+    }
+}
+
 /// Parses a number of CPUs. JSON, by which the supervisor is asked, has no infinity: it would be no bound at all.
 ///
 /// # Errors

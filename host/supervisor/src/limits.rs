@@ -10,10 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 /// The interface's names, and those on the way.
-const NAMES: [(&str, &str); 4] = [
+const NAMES: [(&str, &str); 5] = [
     ("memory_bytes", "memory"),
     ("memory_reservation_bytes", "memory_reservation"),
     ("memory_target_bytes", "memory_target"),
+    ("memory_swap_bytes", "memory_swap"),
     ("io_devices", DEVICES),
 ];
 /// The same of each device with limits.

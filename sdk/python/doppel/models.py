@@ -360,6 +360,9 @@ class Resources:
     memory_bytes: int | None = None
     #: Memory set aside, in bytes; refused if the sum over all domains is above what the host has.
     memory_reservation_bytes: int | None = None
+    #: Memory and swap together, in bytes, as Docker counts: the swap region is what this is more than `memory_bytes`,
+    #: and equal means none. If missing, a domain with a target has as much swap as memory, and others have none.
+    memory_swap_bytes: int | None = None
     #: What the guest kernel should try to stay under, in bytes (the balloon's target).
     memory_target_bytes: int | None = None
     #: Most processes and threads, at least 2; 0, or if missing: as many as any domain may have.
@@ -478,6 +481,8 @@ class MemoryStats:
     private_bytes: int
     #: Pages it has in common with others.
     shared_bytes: int
+    #: What its swap region takes on the disk, if it has one.
+    swap_bytes: int | None = None
     #: In use by its control group.
     usage_bytes: int
 

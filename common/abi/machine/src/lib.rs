@@ -54,6 +54,8 @@ pub mod layout {
     pub const NETWORK_BASE: u64 = 0x7ef0_0000_0000;
     /// The channel to the storage service.
     pub const STORAGE_BASE: u64 = 0x7ef8_0000_0000;
+    /// Where a process maps a part of the swap region while it copies to it; at most [`super::swap::WINDOW`] bytes.
+    pub const SWAP_BASE: u64 = 0x7eff_0000_0000;
     /// End (exclusive) of the guest kernel's region.
     pub const KERNEL_END: u64 = 0x7f00_0000_0000;
     /// Size of a page in bytes.
@@ -87,6 +89,29 @@ pub mod fd {
     pub const STORAGE: i32 = 10;
     /// The storage service's doorbell: an eventfd.
     pub const STORAGE_DOORBELL: i32 = 11;
+    /// Swap region (regular file without a name, see [`super::swap`]); only in domains that have one.
+    pub const SWAP: i32 = 12;
+}
+
+/// The swap region: a file of [`StartInfo::swap_size`] bytes for pages, and behind them a list that the host writes.
+///
+/// The list says which pages are to leave memory: a count (8 bytes), then, [`swap::ENTRIES`] bytes behind the start, so many
+/// [`frozen::Segment`]s, whose offset is [`swap::OWN`] or [`swap::SHOWN`].
+pub mod swap {
+    /// Where the entries begin in the list.
+    pub const ENTRIES: u64 = 64;
+    /// Most entries of one list.
+    pub const MOST: u64 = 2046;
+    /// Bytes of the list.
+    pub const LIST: u64 = 64 << 10;
+    /// Pages of the process' own.
+    pub const OWN: u64 = 1;
+    /// Pages of the region that it has touched since they went there.
+    pub const SHOWN: u64 = 0;
+    /// Most of the region that a process maps at [`super::layout::SWAP_BASE`].
+    pub const WINDOW: u64 = 1 << 20;
+    /// Largest region in bytes.
+    pub const SIZE_MAX: u64 = 256 << 30;
 }
 
 /// Name (`argv[0]`) under which our own program plays the guest kernel's part of this interface: for a paene domain, whose
@@ -112,7 +137,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -203,6 +228,8 @@ pub struct StartInfo {
     pub storage: u32,
     /// Zero.
     pub reserved: u32,
+    /// Bytes of the swap region at [`fd::SWAP`] that are for pages; 0: there is none.
+    pub swap_size: u64,
 }
 
 /// Flags of [`StartInfo::resume_flags`].
@@ -298,6 +325,9 @@ pub mod event {
     /// While it stands still: leave a shadow of each process, a copy that keeps its memory as it is now, list them at
     /// [`super::control::SHADOWS`], and answer in [`super::VirtualRegisters::shadows`].
     pub const SHADOW: u64 = 1 << 12;
+    /// The list behind the swap region (see [`super::swap`]) is a new one, of the number
+    /// [`super::VirtualRegisters::swap_round`]: these pages should leave memory.
+    pub const SWAP: u64 = 1 << 13;
     /// Used inside the guest: a request for PID 1 (new address space, timer) was queued.
     pub const KERNEL: u64 = 1 << 63;
 }
@@ -357,8 +387,8 @@ pub struct VirtualRegisters {
     pub sessions: [AtomicU64; session::SESSIONS / 64],
     /// Commit limit in bytes, 0 = none: [`StartInfo::memory_limit`] until the host changes it.
     pub memory_limit: AtomicU64,
-    /// The balloon's target in bytes, 0 = none: the guest kernel gives back what it can do without, and lets
-    /// programs have no more than this, as long as it is below the limit. What they have already they keep.
+    /// The balloon's target in bytes, 0 = none: the guest kernel gives back what it can do without, and, if there is a swap
+    /// region, the host has it move pages there. Programs can have more, up to the limit.
     pub memory_target: AtomicU64,
     /// The answer to [`event::SHADOW`]: 1 more than there are shadows, [`NO_SHADOWS`] if not all could be made. 0 before.
     pub shadows: AtomicU32,
@@ -372,6 +402,12 @@ pub struct VirtualRegisters {
     pub memory_used: AtomicU64,
     /// The answer to `layer_stays` once it is frozen: bytes of the layer's file that its memory refers to. 0: all files are in memory.
     pub layer_end: AtomicU64,
+    /// Bytes of the swap region that hold pages: the guest kernel says it, for stats.
+    pub swap_used: AtomicU64,
+    /// Number of the newest list of [`event::SWAP`].
+    pub swap_round: AtomicU32,
+    /// The guest's: number of the newest list that is done with.
+    pub swap_done: AtomicU32,
 }
 
 /// See [`VirtualRegisters::layer_stays`].
@@ -463,9 +499,9 @@ pub struct RingHeader {
 
 // Pinned layouts: docs/machine-interface.md.
 const _: () = {
-    assert!(size_of::<StartInfo>() == 168);
+    assert!(size_of::<StartInfo>() == 176);
     assert!(size_of::<BootArgs>() == 40);
-    assert!(size_of::<VirtualRegisters>() == 136);
+    assert!(size_of::<VirtualRegisters>() == 152);
     assert!(size_of::<RingHeader>() == 128);
     assert!(size_of::<RingHeader>() as u64 <= RING_HEADER_STRIDE);
     assert!(CONSOLE_RINGS as u64 * RING_HEADER_STRIDE <= control::RINGS_DATA - control::RINGS);
@@ -475,4 +511,6 @@ const _: () = {
     assert!(control::SHARE_LIST + control::SHARE_ENTRIES + control::SHARE_MAX * 32 <= control::SHADOWS);
     assert!(control::SESSIONS.is_multiple_of(4096));
     assert!(layout::CONTROL_BASE + control::SIZE <= layout::ARENA_BASE);
+    assert!(swap::ENTRIES + swap::MOST * size_of::<frozen::Segment>() as u64 <= swap::LIST);
+    assert!(swap::LIST <= swap::WINDOW && layout::SWAP_BASE + swap::WINDOW <= layout::KERNEL_END);
 };

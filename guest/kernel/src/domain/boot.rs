@@ -5,6 +5,7 @@
 
 use crate::domain::freezer::FREEZER;
 use crate::domain::trim::TRIM_TIMER;
+use crate::memory::swap::REGION;
 use crate::process::shadow::SHADOWS;
 use crate::process::task::SPACES;
 use crate::process::task::TASKS;
@@ -120,6 +121,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::objects::net::unix::names::NAMES,
     &crate::objects::net::unix::scm::FLIGHT,
     &crate::process::coredump::name::SETTINGS,
+    &crate::memory::swap::REGION,
     &crate::process::life::exit::NO_FILES,
     &crate::process::futex::FUTEXES,
     &crate::process::task::space::SPACES,
@@ -203,6 +205,7 @@ fn init_loop() -> ! {
         }
         task::spawn_requested_spaces();
         TRIM_TIMER.look();
+        REGION.tidy();
         let next = kernel().timekeeper.run();
         if CHILD_EVENT.load(Ordering::SeqCst) != 0 || v.pending.load(Ordering::SeqCst) != 0 {
             continue;
@@ -283,6 +286,9 @@ fn serve(events: u64) {
     }
     if events & event::MEMORY != 0 {
         crate::domain::trim::give_back();
+    }
+    if events & event::SWAP != 0 {
+        crate::domain::swap::event();
     }
     if events & event::NETWORK != 0 {
         crate::objects::net::outside::event();

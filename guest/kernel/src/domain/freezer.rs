@@ -10,6 +10,7 @@
 
 use crate::core::random;
 use crate::memory::commit::COMMIT;
+use crate::memory::swap::REGION;
 use crate::objects::lookup::open;
 use crate::process::task::SPACES;
 use crate::process::task::SPARES;
@@ -257,6 +258,7 @@ impl Freezer {
         }
         crate::process::time::cpu::adopt();
         COMMIT.adopt();
+        REGION.adopt();
         sessions::adopt();
         let v = boot::vregs();
         v.generation.store(boot::start_info().generation, Ordering::SeqCst);

@@ -9,6 +9,7 @@ pub mod freezer;
 mod mounts;
 pub mod procfs;
 pub mod sessions;
+pub mod swap;
 pub mod sysblock;
 mod sysfs;
 pub mod sysnet;

@@ -89,6 +89,7 @@ pub fn when_still() {
 /// again. Runs on PID 1.
 pub fn give_back() {
     crate::objects::storage::reclaim(u64::MAX);
+    crate::objects::pages::reclaim(u64::MAX);
     vfs::drop_caches();
     cpu::trim_free_blocks();
     arena::trim(Huge::Split);

@@ -105,6 +105,7 @@ impl Mm {
                     }
                     if !p.v.shared() {
                         p.host(Advice::DontNeed)?;
+                        g.swapped.remove(p.start, p.end);
                     }
                 }
                 Advice::Free => {
@@ -113,6 +114,7 @@ impl Mm {
                         return Err(Errno::EINVAL);
                     }
                     p.host(what)?;
+                    g.swapped.remove(p.start, p.end);
                 }
                 Advice::Remove => punch.push(removable(p)?),
                 Advice::PopulateRead | Advice::PopulateWrite => p.host(what)?,
@@ -153,7 +155,10 @@ impl Mm {
         for p in &list {
             let n = p.end - p.start;
             match (p.v.flags.contains(VmFlags::LOCKED), on) {
-                (false, true) => g.locked += n,
+                (false, true) => {
+                    g.locked += n;
+                    bring_back(&g, p);
+                }
                 (true, false) => g.locked -= n,
                 _ => {}
             }
@@ -189,6 +194,15 @@ impl Mm {
     /// Whether any part of `start..end` is locked.
     pub fn any_locked(&self, start: u64, end: u64) -> bool {
         self.lock().map.overlapping(start, end).any(|(_, _, v)| v.flags.contains(VmFlags::LOCKED))
+    }
+}
+
+/// What was moved to the swap region and is locked now is in memory from here on, as far as there is some.
+fn bring_back(g: &Inner, p: &Part) {
+    let advice = if p.v.prot.contains(Prot::WRITE) { Advice::PopulateWrite } else { Advice::PopulateRead };
+    for (s, e, _) in g.swapped.overlapping(p.start, p.end) {
+        let (s, e) = (s.max(p.start), e.min(p.end));
+        let _ = host::advise_user(s, e - s, advice as i32);
     }
 }
 

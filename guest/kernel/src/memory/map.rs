@@ -10,6 +10,7 @@ use doppel_machine::host;
 use doppel_machine::sync::{SpinGuard, SpinLock};
 
 use super::commit::Commit;
+use super::swap;
 use super::vma::{Prot, VmFlags, Vma};
 use super::{Layout, PAGE, page_up};
 use crate::core::subject::{Resource, subject};
@@ -76,6 +77,8 @@ pub(super) struct Inner {
     pub wiped: Vec<(u64, u64)>,
     /// Where and how often the last fault was retried.
     pub last_retry: (u64, u32),
+    /// What is mapped from the swap region.
+    pub swapped: RangeMap<swap::Piece>,
     /// Patches made at run time.
     pub runtime_patches: super::runtime_patch::RuntimePatches,
 }
@@ -112,6 +115,7 @@ impl Inner {
     /// Takes `start..end` out of the tree and the accounts.
     pub fn take(&mut self, commit: &Commit, start: u64, end: u64) -> Removed {
         let old = self.map.remove(start, end);
+        self.swapped.remove(start, end);
         for (s, e, v) in &old {
             self.uncount(commit, v, e - s);
         }
@@ -432,6 +436,9 @@ impl Mm {
         new.lock_future = false;
         for &(s, e) in &gone {
             new.take(self.commit, s, e);
+        }
+        for &(s, e) in &wiped {
+            new.swapped.remove(s, e);
         }
         new.leftovers = gone;
         new.wiped = wiped;

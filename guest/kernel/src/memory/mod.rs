@@ -21,6 +21,7 @@ mod report;
 mod restore;
 pub(crate) mod runtime_patch;
 mod share;
+pub(crate) mod swap;
 pub(crate) mod vma;
 
 use alloc::sync::Arc;
@@ -53,10 +54,17 @@ pub struct Others {
     pub each_thread: EachThread,
     /// [`unmap_behind`] in every space that maps an object which is shorter now.
     pub object_shrunk: fn(id: u64, len: u64),
+    /// Whether the host still saves memory as it was at a freeze, from copies of the domain's processes.
+    pub saved_still: fn() -> bool,
 }
 
 /// Set by the layer of processes.
 pub static OTHERS: Hook<Others> = Hook::new();
+
+/// See [`Others::saved_still`].
+fn is_saved_still() -> bool {
+    (OTHERS.get().saved_still)()
+}
 
 /// Bytes of a page.
 pub const PAGE: u64 = doppel_abi_machine::layout::PAGE;

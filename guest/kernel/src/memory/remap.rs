@@ -132,6 +132,7 @@ impl Mm {
             }
             return Err(e);
         }
+        g.move_swapped(m.old, at, moved);
         if keep_old {
             g.put(at, at + moved, v.clone());
             if v.flags.contains(VmFlags::THAWED) {

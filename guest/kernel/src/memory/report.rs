@@ -22,6 +22,7 @@ pub struct VmStats {
     pub stack: u64,
     pub stack_start: u64,
     pub locked: u64,
+    pub swapped: u64,
 }
 
 /// Sizes of a map.
@@ -49,7 +50,8 @@ pub fn vm_stats(mm: &Mm) -> VmStats {
             s.resident += len;
         }
     }
-    s.resident = s.resident.min(inner.charged + s.text + s.shared).max(4096);
+    s.swapped = inner.swapped_in(0, u64::MAX);
+    s.resident = s.resident.min(inner.charged + s.text + s.shared).saturating_sub(s.swapped).max(4096);
     s
 }
 
@@ -120,24 +122,24 @@ fn name(v: &Vma, start: u64, brk: (u64, u64)) -> String {
     }
 }
 
-/// Calls `f` for a copy of every mapping, so that names are looked up without the map's lock.
-fn each(mm: &Mm, mut f: impl FnMut(u64, u64, &Vma, (u64, u64))) {
-    let (list, brk): (alloc::vec::Vec<(u64, u64, Vma)>, _) = {
+/// Calls `f` for a copy of every mapping, with the bytes of it that are in the swap region, so that names are looked up without the map's lock.
+fn each(mm: &Mm, mut f: impl FnMut(u64, u64, &Vma, (u64, u64), u64)) {
+    let (list, brk): (alloc::vec::Vec<(u64, u64, Vma, u64)>, _) = {
         let inner = mm.inner.lock();
         // Trampolines are not the program's: tools would take them for another mapping of the file.
         let shown = inner.map.iter().filter(|(_, _, v)| !v.flags.contains(VmFlags::TRAMPOLINE));
-        let list = shown.map(|(s, e, v)| (s, e, v.clone())).collect();
+        let list = shown.map(|(s, e, v)| (s, e, v.clone(), inner.swapped_in(s, e))).collect();
         (list, (inner.areas.start_brk, inner.areas.brk))
     };
-    for (s, e, v) in &list {
-        f(*s, *e, v, brk);
+    for (s, e, v, swapped) in &list {
+        f(*s, *e, v, brk, *swapped);
     }
 }
 
 /// /proc/PID/maps.
 pub fn maps_text(mm: &Mm) -> String {
     let mut out = String::new();
-    each(mm, |s, e, v, brk| {
+    each(mm, |s, e, v, brk, _| {
         head(&mut out, s, e, v, brk);
         out.push('\n');
     });
@@ -145,9 +147,9 @@ pub fn maps_text(mm: &Mm) -> String {
 }
 
 /// The figures of one smaps entry.
-fn figures(out: &mut String, len: u64, v: &Vma) {
-    let kb = len / 1024;
-    let rss = if v.prot.is_empty() || v.flags.contains(VmFlags::NO_CHARGE) { 0 } else { kb };
+fn figures(out: &mut String, len: u64, v: &Vma, swapped: u64) {
+    let (kb, swap) = (len / 1024, swapped / 1024);
+    let rss = if v.prot.is_empty() || v.flags.contains(VmFlags::NO_CHARGE) { 0 } else { kb - swap };
     let (shared, private) = if v.shared() { (rss, 0) } else { (0, rss) };
     let anon = if matches!(v.backing, Backing::Anonymous) { rss } else { 0 };
     for (name, value) in [
@@ -164,8 +166,8 @@ fn figures(out: &mut String, len: u64, v: &Vma) {
         ("Anonymous", anon),
         ("LazyFree", 0),
         ("AnonHugePages", 0),
-        ("Swap", 0),
-        ("SwapPss", 0),
+        ("Swap", swap),
+        ("SwapPss", swap),
         ("Locked", if v.flags.contains(VmFlags::LOCKED) { kb } else { 0 }),
     ] {
         let label = format!("{name}:");
@@ -176,10 +178,10 @@ fn figures(out: &mut String, len: u64, v: &Vma) {
 /// /proc/PID/smaps.
 pub fn smaps_text(mm: &Mm) -> String {
     let mut out = String::new();
-    each(mm, |s, e, v, brk| {
+    each(mm, |s, e, v, brk, swapped| {
         head(&mut out, s, e, v, brk);
         out.push('\n');
-        figures(&mut out, e - s, v);
+        figures(&mut out, e - s, v, swapped);
         out.push_str("THPeligible:    0\nVmFlags:");
         for (bit, flag) in [(Prot::READ, " rd"), (Prot::WRITE, " wr"), (Prot::EXEC, " ex")] {
             if v.prot.contains(bit) {
@@ -194,8 +196,8 @@ pub fn smaps_text(mm: &Mm) -> String {
 /// /proc/PID/smaps_rollup.
 pub fn smaps_rollup_text(mm: &Mm) -> String {
     let s = vm_stats(mm);
-    let kb = s.resident / 1024;
+    let (kb, swap) = (s.resident / 1024, s.swapped / 1024);
     format!(
-        "00010000-7e8000000000 ---p 00000000 00:00 0                          [rollup]\nRss:            {kb:>8} kB\nPss:            {kb:>8} kB\nPss_Anon:       {kb:>8} kB\nPrivate_Dirty:  {kb:>8} kB\nSwap:                  0 kB\n"
+        "00010000-7e8000000000 ---p 00000000 00:00 0                          [rollup]\nRss:            {kb:>8} kB\nPss:            {kb:>8} kB\nPss_Anon:       {kb:>8} kB\nPrivate_Dirty:  {kb:>8} kB\nSwap:           {swap:>8} kB\n"
     )
 }

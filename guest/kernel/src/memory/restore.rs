@@ -4,6 +4,7 @@
 //! unwritten pages stay shared with all other clones. Runs on the space's first vCPU, before its threads.
 
 use doppel_abi_machine::frozen::Segment;
+use doppel_algo::rangemap::RangeMap;
 use doppel_machine::{frozen, host};
 
 use super::Mm;
@@ -19,6 +20,8 @@ impl Mm {
 
     fn restore_from(&self, mut rest: &[Segment]) {
         let mut g = self.lock();
+        // The frozen image has what was in the swap region that stayed behind.
+        g.swapped = RangeMap::default();
         let mut thawed = alloc::vec::Vec::new();
         for (start, end, v) in g.map.iter() {
             let end = start + v.mapped_len(end - start);

@@ -26,6 +26,7 @@ impl Memory for Mm {
     fn share(&self, list: &[Segment]) {
         let mut g = self.lock();
         let mut touched: Vec<(u64, u64)> = Vec::new();
+        let mut shared: Vec<(u64, u64)> = Vec::new();
         for s in list {
             let Some(end) = s.addr.checked_add(s.len) else { continue };
             for (start, stop, v) in g.map.overlapping(s.addr, end) {
@@ -40,8 +41,12 @@ impl Memory for Mm {
                 // The host may be out of mappings for this process; then the page stays its own.
                 if host::map_user(from, to - from, v.prot.bits(), backing, false).is_ok() {
                     touched.push((start, stop));
+                    shared.push((from, to));
                 }
             }
+        }
+        for (from, to) in shared {
+            g.swapped.remove(from, to);
         }
         touched.dedup();
         for (start, stop) in touched {

@@ -98,6 +98,11 @@ impl Shadows {
         true
     }
 
+    /// Whether there are some, or may be.
+    pub fn any(&self) -> bool {
+        !self.living.lock().is_empty()
+    }
+
     /// In a clone: they stayed behind.
     pub fn forget(&self) {
         for s in core::mem::take(&mut *self.living.lock()) {

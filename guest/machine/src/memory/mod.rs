@@ -5,4 +5,5 @@ pub mod frozen;
 pub mod layout;
 pub mod pagefile;
 pub mod shield;
+pub mod swap;
 pub mod user;

@@ -1,6 +1,6 @@
 //! What the host and this kernel share for as long as the domain lives: the start info, the virtual registers, the image.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use doppel_abi_machine::{StartInfo, VirtualRegisters, control, event, layout};
 
@@ -18,13 +18,10 @@ pub fn vregs() -> &'static VirtualRegisters {
     unsafe { &*((layout::CONTROL_BASE + control::VREGS) as *const VirtualRegisters) }
 }
 
-/// How much memory programs may have, in bytes: the domain's limit or the balloon's target below it; 0 = no limit.
-/// Both may change while the domain runs.
+/// How much memory programs may have, in bytes; 0 = no limit. It may change while the domain runs. The balloon's target is no
+/// limit: what is used beyond it is given back as far as that goes, by and by.
 pub fn memory_limit() -> u64 {
-    let v = vregs();
-    let get = |r: &AtomicU64| r.load(Ordering::Relaxed);
-    let (limit, target) = (get(&v.memory_limit), get(&v.memory_target));
-    if limit == 0 || (target != 0 && target < limit) { target } else { limit }
+    vregs().memory_limit.load(Ordering::Relaxed)
 }
 
 /// How many processes and threads programs may have, if there is a limit; it may change while the domain runs.

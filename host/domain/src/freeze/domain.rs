@@ -16,6 +16,7 @@ use crate::freeze::share::Member;
 use crate::io::ring::{post, registers};
 use crate::launch::config::{no_freeze, no_hibernation};
 use crate::lock::lock;
+use crate::paging::region;
 use crate::run::state::{Core, HostFiles, Stopped, ended};
 use crate::{Error, Kind};
 
@@ -89,6 +90,7 @@ impl Core {
         let image = image_digest(&born.image)?;
         let (arena, pagefile) = (self.reopen(fd::ARENA)?, self.reopen(fd::PAGEFILE)?);
         let hostname = lock(&self.hostname).clone();
+        let swap = region::of(self.child.pid).map_err(Error::host("open the domain's swap region"))?;
         doppel_freezer::prepare()?;
         let own = stop && doppel_freezer::is_of_sleeper(to);
         let beside = doppel_freezer::FrozenImage::layers_beside(to);
@@ -114,6 +116,7 @@ impl Core {
             pagefile: pagefile.as_fd(),
             parent: born.resume.as_ref().map(|r| r.image.file()),
             share: share.as_ref().map(Member::file),
+            swap: swap.as_ref(),
             kernel: born.kernel,
             image,
             image_path: &born.image.to_string_lossy(),

@@ -12,6 +12,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::freeze::frozen::Resume;
 use crate::launch::defaults::{bound_of, host_memory};
 use crate::launch::mounts;
+use crate::paging::region;
 use crate::{DomainConfig, Error};
 
 /// Arena size: sparse, so only what the guest kernel touches costs anything.
@@ -93,6 +94,7 @@ impl Memory {
             ip6: config.network.as_ref().map_or([0; 16], |n| n.ip6.octets()),
             storage: u32::from(config.storage.is_some()),
             reserved: 0,
+            swap_size: region::size(config.spec.kind, &config.spec.resources),
         };
         map.write(shared::offset(control::START_INFO), &start_info_bytes(&info));
         map.write(shared::offset(control::FILTER), filter);
@@ -100,6 +102,8 @@ impl Memory {
         let vregs: &doppel_abi_machine::VirtualRegisters = map.get(shared::offset(control::VREGS));
         vregs.winsize.store(facts.winsize, std::sync::atomic::Ordering::Relaxed);
         vregs.memory_limit.store(info.memory_limit, std::sync::atomic::Ordering::Relaxed);
+        let target = config.spec.resources.memory_target_bytes.unwrap_or(0);
+        vregs.memory_target.store(target, std::sync::atomic::Ordering::Relaxed);
         vregs.task_limit.store(config.spec.resources.pids.unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
         if let Some(resume) = facts.resume {
             let offset = resume.image.monotonic_offset()?;
@@ -149,6 +153,7 @@ fn start_info_bytes(info: &StartInfo) -> Vec<u8> {
     out.extend(info.ip6);
     out.extend(info.storage.to_le_bytes());
     out.extend(info.reserved.to_le_bytes());
+    out.extend(info.swap_size.to_le_bytes());
     assert_eq!(out.len(), size_of::<StartInfo>(), "StartInfo changed: see docs/machine-interface.md");
     out
 }

@@ -107,7 +107,8 @@ impl Defaults {
     /// # Errors
     /// Which entry, and why.
     pub fn check(&self) -> Result<(), String> {
-        match self.resources.supervised() {
+        let target = self.resources.memory_target_bytes.map(|_| "memory_target_bytes");
+        match self.resources.supervised().or(target) {
             Some(field) => Err(format!("{field}: is of a single domain, and no default")),
             None => Ok(()),
         }

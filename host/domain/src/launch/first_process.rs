@@ -27,12 +27,16 @@ const NETWORK_DESCRIPTORS: u64 = fd::NETWORK_DOORBELL as u64 + 1;
 /// The same with a channel to the storage service.
 const STORAGE_DESCRIPTORS: u64 = fd::STORAGE_DOORBELL as u64 + 1;
 
+/// The same with a swap region.
+const SWAP_DESCRIPTORS: u64 = fd::SWAP as u64 + 1;
+
 /// What a first process is made of.
 pub(super) struct FirstProcess<'a> {
     pub config: &'a DomainConfig,
     pub executable: &'a First,
     pub memory: &'a Memory,
     pub image: &'a File,
+    pub swap: Option<&'a File>,
     pub doorbell: &'a OwnedFd,
     pub resume: Option<&'a Resume>,
     pub share: Option<&'a Sharing>,
@@ -94,6 +98,7 @@ impl FirstProcess<'_> {
     /// Its resource limits; an attendant sets those of its programs itself.
     fn limits(&self) -> Vec<(u32, u64)> {
         let limit = |l: &Limit| match l.resource {
+            RLIMIT_NOFILE if self.swap.is_some() => SWAP_DESCRIPTORS,
             RLIMIT_NOFILE if self.config.storage.is_some() => STORAGE_DESCRIPTORS,
             RLIMIT_NOFILE if self.config.network.is_some() => NETWORK_DESCRIPTORS,
             RLIMIT_NOFILE if self.resume.is_some() => CLONE_DESCRIPTORS + u64::from(self.share.is_some()),
@@ -122,6 +127,10 @@ impl FirstProcess<'_> {
         if let Some(storage) = &self.config.storage {
             all.resize_with(fd::STORAGE as usize, || self.image.as_fd());
             all.extend([storage.memory.as_fd(), storage.doorbell.as_fd()]);
+        }
+        if let Some(swap) = self.swap {
+            all.resize_with(fd::SWAP as usize, || self.image.as_fd());
+            all.push(swap.as_fd());
         }
         all
     }

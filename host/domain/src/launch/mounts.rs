@@ -6,6 +6,7 @@ use std::path::Path;
 
 use doppel_spec::Mount;
 
+use crate::paging::region;
 use crate::{DomainConfig, Kind};
 
 /// All mounts, those of short paths first: what is mounted below another mount comes after it.
@@ -31,7 +32,8 @@ pub(crate) fn encoded(config: &DomainConfig) -> Vec<[OsString; 3]> {
             Kind::Paene => source("", dir),
             // Behind the volumes and the disks: a clone has further files of a layer.
             Kind::Para => {
-                let size = config.spec.resources.disk_bytes.map(|bytes| format!(",size={bytes}"));
+                let left = region::disk_left(config.spec.kind, &config.spec.resources);
+                let size = left.map(|bytes| format!(",size={bytes}"));
                 let shared = if doppel_layers::is_shared(dir) { ",shared" } else { "" };
                 format!(
                     "index={}{}{shared}",

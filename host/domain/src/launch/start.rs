@@ -22,6 +22,7 @@ use crate::launch::kernel::First;
 use crate::limits::cgroup::{Cgroup, Limits};
 use crate::limits::group_limits::limits;
 use crate::lock::lock;
+use crate::paging::{Paging, region};
 use crate::registry::identity::Identity;
 use crate::registry::record::{self, Birth, Origin, Recorded};
 use crate::run::foreground::{FORWARDED, WINCH};
@@ -94,8 +95,10 @@ impl Domain {
         times.group = begun.elapsed() - times.memory;
         // Blocked before the fork, so that none is lost between.
         let signals = if config.capture { None } else { Some(watch_signals()?) };
+        let swap = region::make(config)?;
         let process = FirstProcess {
             config,
+            swap: swap.as_ref(),
             executable: &first,
             memory: &memory,
             image: &image,
@@ -123,6 +126,7 @@ impl Domain {
             born,
             hostname: Mutex::new(hostname),
             files: Mutex::new(config.host_files()),
+            paging: Mutex::new(swap.map(|_| Paging::new(config.spec.resources.memory_target_bytes))),
             stops: Mutex::new(()),
             asleep: AtomicBool::new(false),
             paused: AtomicBool::new(false),
@@ -245,6 +249,7 @@ fn make_cgroup(
     let needed = Resources {
         memory_bytes: asked.memory_bytes.filter(|&bytes| bytes != UNBOUNDED),
         pids: asked.pids.filter(|&n| n != NO_PIDS_LIMIT),
+        memory_swap_bytes: None,
         memory_target_bytes: None,
         disk_bytes: None,
         disk_inodes: None,

@@ -593,6 +593,13 @@ impl View {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
+    /// Bytes that are charged to the group just now, page cache too; what `memory.stat` says may be seconds old.
+    pub fn charged(&self) -> Option<u64> {
+        let (_, dir) = self.dirs.iter().find(|(c, _)| *c == "memory")?;
+        let name = if self.v2 { "memory.current" } else { "memory.usage_in_bytes" };
+        fs::read_to_string(dir.join(name)).ok()?.trim().parse().ok()
+    }
+
     /// Opens what the first process needs to be born in the group.
     pub fn birth(&self) -> io::Result<Birth> {
         let mut birth = Birth::default();

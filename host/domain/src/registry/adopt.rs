@@ -25,6 +25,7 @@ use crate::freeze::frozen::Resume;
 use crate::io::console::Console;
 use crate::io::ring::{post, registers};
 use crate::limits::cgroup::{Cgroup, Usage};
+use crate::paging::{Paging, region};
 use crate::registry::Registry;
 use crate::registry::identity::Identity;
 use crate::registry::record::{self, Birth, Record, Recorded};
@@ -171,6 +172,9 @@ impl Leftover {
         let Memory { map, doorbell, resume, channels } = memory;
         let console = Console::adopt(&map, birth.boot_flags, record.served, taken);
         let sessions = Slots::adopt(&map);
+        // A region that cannot be opened is as good as none.
+        let swap = region::of(birth.process.pid()).ok().flatten();
+        let target = registers(&map).memory_target.load(Ordering::Relaxed);
         let core = Arc::new(Core {
             child: Child { pid: birth.process.pid(), pidfd: process },
             map,
@@ -199,6 +203,7 @@ impl Leftover {
             }),
             hostname: Mutex::new(record.hostname),
             share: Mutex::new(None),
+            paging: Mutex::new(swap.map(|_| Paging::new(Some(target)))),
             stops: Mutex::new(()),
             asleep: AtomicBool::new(record.asleep),
             paused: AtomicBool::new(record.paused),

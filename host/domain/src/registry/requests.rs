@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::lock::lock;
+use crate::paging::pager;
 use crate::registry::messages::Answer;
 use crate::registry::messages::Envelope;
 use crate::registry::messages::PATIENCE;
@@ -142,6 +143,7 @@ fn answer(visitor: UnixStream, doors: &DomainsByName, lasting: bool) {
                     // Held until the answer is out: the domain's end waits for that.
                     let guest = core.receive();
                     answer.give(&serve(&guest, request));
+                    pager::look_after(&core);
                 }
             }
         }

@@ -21,6 +21,7 @@ use crate::launch::control::boot_args;
 use crate::limits::cgroup::{Cgroup, Usage};
 use crate::limits::group_limits::limits;
 use crate::lock::lock;
+use crate::paging::region;
 use crate::registry::identity::Identity;
 use crate::registry::record::Recorded;
 use crate::run::exit::Outcome;
@@ -96,7 +97,8 @@ impl Domain {
     pub(crate) fn suits(&self, wanted: &DomainConfig) -> bool {
         let born = &self.core.born;
         let spec = &wanted.spec;
-        let plain = !(spec.tty || spec.stdin || wanted.trace || spec.no_patch);
+        let swap = region::size(spec.kind, &spec.resources) > 0;
+        let plain = !(swap || spec.tty || spec.stdin || wanted.trace || spec.no_patch);
         plain
             && spec.events == DebugLevel::Off
             && (born.kind, spec.kind) == (Kind::Para, Kind::Para)
@@ -129,7 +131,8 @@ impl Domain {
             }
         })?;
         // The target is set once it runs.
-        let limits = Resources { memory_target_bytes: None, ..wanted.spec.resources.clone() };
+        let limits =
+            Resources { memory_target_bytes: None, memory_swap_bytes: None, ..wanted.spec.resources.clone() };
         if limits != Resources::default() {
             self.core.limit(&limits)?;
             self.limited(&limits);
@@ -284,6 +287,13 @@ impl Domain {
     pub fn calls(&self) -> u64 {
         let counts: &CallCounts = self.core.map.get(shared::offset(control::CALLS));
         counts.counters.iter().fold(0, |sum, counter| sum.wrapping_add(counter.0.load(Ordering::Relaxed)))
+    }
+
+    /// Bytes that its swap region takes on the disk; none if it has no region.
+    #[must_use]
+    pub fn swapped(&self) -> Option<u64> {
+        lock(&self.core.paging).as_ref()?;
+        region::held(self.core.child.pid).ok()
     }
 
     /// Its memory as it is now.

@@ -30,6 +30,7 @@ use crate::freeze::sharer::Sharer;
 use crate::launch::start_threads;
 use crate::limits::cgroup::Usage;
 use crate::lock::lock;
+use crate::paging::pager;
 use crate::registry::Registry;
 use crate::registry::adopt::Predecessors;
 use crate::run::key::Key;
@@ -388,6 +389,7 @@ impl Fleet {
         if lock(&domain.core.share).is_some() {
             self.sharer.add(&domain.core);
         }
+        pager::look_after(&domain.core);
         // What happened before it was watched is seen now.
         self.ready.push_back(key.0);
         let live = Live {

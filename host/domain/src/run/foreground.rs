@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::io::console::End;
 use crate::io::terminal::{RawMode, winsize};
+use crate::paging::pager;
 use crate::{Domain, Error, Outcome};
 
 /// Signals passed on to the program.
@@ -29,6 +30,7 @@ impl Domain {
         } else {
             None
         };
+        pager::look_after(&self.core);
         let end = self.run();
         drop(raw);
         let end = end?;

@@ -1,6 +1,6 @@
 //! What of a running domain may be used from any thread: stopping it, freezing it, looking at its memory.
 //!
-//! [`Core`] outlives the [`crate::Domain`] by as long as somebody works with it. Lock order: `share`, then `stops`; `sessions` alone.
+//! [`Core`] outlives the [`crate::Domain`] by as long as somebody works with it. Lock order: `share`, then `stops`; `sessions` and `paging` alone.
 //!
 //! Descriptors: the host keeps the process descriptor and the doorbell of a domain, nothing else. Its arena and page
 //! file are opened through `/proc/PID/fd` when a freeze wants them: the first process holds them for ever, since the
@@ -27,6 +27,7 @@ use crate::launch::config::check_memory;
 use crate::limits::cgroup::View;
 use crate::limits::group_limits::limits;
 use crate::lock::lock;
+use crate::paging::Paging;
 use crate::registry::record::{Record, Recorded};
 use crate::session::slots::Slots;
 use crate::{DomainStats, Error, Kind, Resources};
@@ -51,6 +52,8 @@ pub(crate) struct Core {
     pub files: Mutex<HostFiles>,
     /// Its part in page sharing.
     pub share: Mutex<Option<Member>>,
+    /// What leaves its memory, if it has a swap region.
+    pub paging: Mutex<Option<Paging>>,
     /// Held by who has the domain stand still.
     pub stops: Mutex<()>,
     /// It was ended because its memory is in a frozen image.
@@ -371,23 +374,23 @@ impl Core {
         }
     }
 
-    /// Refuses a balloon's target that its programs could reach only by ending: nothing takes away what they have.
+    /// Refuses a balloon's target that its programs could reach only by ending: without a swap region nothing takes away what
+    /// they have.
     fn check_target(&self, target: Option<u64>) -> Result<(), Error> {
         check_memory(target)?;
         let registers = registers(&self.map);
         let used = registers.memory_used.load(Ordering::Relaxed);
         // One that stands already is no new demand: the guest kernel's own memory may have grown beyond it.
         let stands = |target| target == registers.memory_target.load(Ordering::Relaxed);
+        let stays = self.born.kind == Kind::Para && lock(&self.paging).is_none();
         match target {
-            Some(target) if self.born.kind == Kind::Para && target < used && !stands(target) => {
-                Err(Error::Config(format!(
-                    "a memory target of {} MiB is below the {} MiB that {} uses, of which nothing can be taken back: nothing is \
-                 changed",
-                    target >> 20,
-                    used.div_ceil(1 << 20),
-                    self.label()
-                )))
-            }
+            Some(target) if stays && target < used && !stands(target) => Err(Error::Config(format!(
+                "a memory target of {} MiB is below the {} MiB that {} uses, of which nothing can be taken back, because it was \
+                 started without a swap region (--memory-swap, or a target): nothing is changed",
+                target >> 20,
+                used.div_ceil(1 << 20),
+                self.label()
+            ))),
             _ => Ok(()),
         }
     }
@@ -404,6 +407,9 @@ impl Core {
         let registers = registers(&self.map);
         registers.memory_limit.store(limit.unwrap_or(0), Ordering::Relaxed);
         registers.memory_target.store(target.unwrap_or(0), Ordering::Relaxed);
+        if let Some(paging) = lock(&self.paging).as_mut() {
+            paging.aim(target);
+        }
         post(&self.map, event::MEMORY);
         Ok(())
     }

@@ -277,6 +277,7 @@ pub(crate) fn stats(row: &Row, now: &Usage) -> api::DomainStats {
         memory: api::MemoryStats {
             usage_bytes: now.memory_bytes.unwrap_or(0),
             peak_bytes: used.memory_peak_bytes.unwrap_or(0).max(now.memory_peak_bytes.unwrap_or(0)),
+            swap_bytes: now.swap_bytes,
             limit_bytes: row.config.resources.memory_bytes.filter(|&n| n != doppel_domain::UNBOUNDED),
             private_bytes: 0,
             shared_bytes: 0,
@@ -311,6 +312,7 @@ pub(crate) fn add_usage(row: &mut Row, exit: &Exit) {
     row.used = Usage {
         cpu_seconds: Some(total.cpu_seconds),
         memory_bytes: None,
+        swap_bytes: None,
         memory_peak_bytes: Some(total.memory.peak_bytes),
         pids: None,
         oom_kills: Some(total.oom_kills),

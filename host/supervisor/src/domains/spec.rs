@@ -60,6 +60,9 @@ pub(crate) fn fits(kind: api::Kind, resources: &api::Resources) -> Result<(), Pr
         api::Kind::Paene if resources.memory_target_bytes.is_some() => {
             unsupported("resources.memory_target_bytes: for a guest kernel, which a paene domain has not")
         }
+        api::Kind::Paene if resources.memory_swap_bytes.is_some_and(|n| n > 0) => {
+            unsupported("resources.memory_swap_bytes: for a guest kernel, which a paene domain has not")
+        }
         _ => Ok(()),
     }
 }

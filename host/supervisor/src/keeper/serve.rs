@@ -349,6 +349,7 @@ impl Keeper {
         let live = self.fleet.get(domain.key);
         let mut usage = live.map(|d| Usage::from(d.usage())).unwrap_or_default();
         domain.count(&mut usage, live.map_or(0, doppel_domain::Domain::calls));
+        usage.swap_bytes = live.and_then(doppel_domain::Domain::swapped);
         Some(usage)
     }
 

@@ -106,10 +106,11 @@ impl Core {
 type Figure = fn(&api::DomainStats) -> Option<f64>;
 
 /// Figures of each domain: name, kind, help, whether only of those that live, and the value.
-const FIGURES: [(&str, &str, &str, bool, Figure); 22] = [
+const FIGURES: [(&str, &str, &str, bool, Figure); 23] = [
     ("cpu_seconds_total", "counter", "CPU time.", false, |s| Some(s.cpu_seconds)),
     ("memory_bytes", "gauge", "Memory in use.", true, |s| Some(s.memory.usage_bytes as f64)),
     ("memory_peak_bytes", "gauge", "Most memory in use.", false, |s| Some(s.memory.peak_bytes as f64)),
+    ("swap_bytes", "gauge", "Swap in use.", true, |s| s.memory.swap_bytes.map(|n| n as f64)),
     ("page_seconds_total", "counter", "Pages in use times seconds.", false, |s| Some(s.page_seconds)),
     ("tasks", "gauge", "Processes and threads.", true, |s| Some(s.pids.into())),
     ("console_bytes_total", "counter", "Bytes printed.", false, |s| Some(s.console_bytes as f64)),

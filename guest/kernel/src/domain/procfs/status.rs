@@ -89,10 +89,11 @@ fn sizes(s: &mut String, p: &Process) {
     put(
         s,
         format_args!(
-            "VmData:\t{:8} kB\nVmStk:\t{:8} kB\nVmExe:\t{:8} kB\nVmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t       0 kB\n",
+            "VmData:\t{:8} kB\nVmStk:\t{:8} kB\nVmExe:\t{:8} kB\nVmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t{:8} kB\n",
             kb(v.data),
             kb(v.stack),
-            kb(v.text)
+            kb(v.text),
+            kb(v.swapped)
         ),
     );
 }

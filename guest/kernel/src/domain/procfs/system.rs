@@ -1,5 +1,6 @@
 //! The files at the top of /proc.
 
+use crate::memory::swap::REGION;
 use crate::process::task::TASKS;
 use crate::process::task::load::{load_averages, thread_counts, total_cpu_ns};
 use crate::process::time::cpu;
@@ -90,6 +91,7 @@ fn meminfo() -> String {
     let kept = crate::objects::storage::kept_bytes();
     let shmem = shared_pages().saturating_sub(kept);
     let slab = arena::usage().0;
+    let (swapped, swap) = REGION.usage();
     let mut s = String::new();
     let rows = [
         ("MemTotal", total),
@@ -106,8 +108,8 @@ fn meminfo() -> String {
         ("Inactive(file)", 0),
         ("Unevictable", 0),
         ("Mlocked", 0),
-        ("SwapTotal", 0),
-        ("SwapFree", 0),
+        ("SwapTotal", swap),
+        ("SwapFree", swap - swapped),
         ("Dirty", crate::objects::storage::unwritten_bytes()),
         ("Writeback", 0),
         ("AnonPages", committed().saturating_sub(shmem + kept)),

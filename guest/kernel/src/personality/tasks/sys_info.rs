@@ -1,5 +1,6 @@
 //! System calls that tell about the system: uname, sysinfo and others.
 
+use crate::memory::swap::REGION;
 use crate::objects::pages;
 use crate::personality::args::{Number, Request, UserStr};
 use crate::process::task::TASKS;
@@ -118,12 +119,15 @@ pod_struct! {
 fn sys_sysinfo(_: &Args, out: UserPtr) -> Result<u64> {
     let (total, used) = memory();
     let threads = TASKS.threads.lock().len();
+    let (swapped, swap) = REGION.usage();
     let s = Sysinfo {
         uptime: (time::monotonic_ns().saturating_sub(kernel().boot_ns) / 1_000_000_000).cast_signed(),
         loads: load::load_averages().map(|h| h * 65_536 / 100),
         totalram: total,
         freeram: total - used,
         sharedram: pages::page_file().usage().0 * pages::PAGE,
+        totalswap: swap,
+        freeswap: swap - swapped,
         procs: u16::try_from(threads).unwrap_or(u16::MAX),
         mem_unit: 1,
         ..Sysinfo::default()

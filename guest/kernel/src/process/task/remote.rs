@@ -79,6 +79,19 @@ fn start_worker(p: &Arc<Process>, space: &Arc<Space>, f: impl FnOnce() + Send + 
     space.enqueue(worker);
 }
 
+/// Runs `f`, which takes longer than [`run_in`] allows, on a thread of the space that has this host pid, some time; false if there
+/// is none.
+pub(crate) fn run_later(host_pid: i32, f: impl FnOnce() + Send + Sync + 'static) -> bool {
+    let Some(space) = super::SPACES.hosts.lock().get(&host_pid).cloned() else { return false };
+    let all = TASKS.all_processes();
+    let Some(p) = all.iter().find(|p| p.space().id == space.id && !p.is_zombie()) else { return false };
+    let lives = space.try_add_thread();
+    if lives {
+        start_worker(p, &space, f);
+    }
+    lives
+}
+
 /// See [`work::START`].
 fn start_work(f: Work) -> bool {
     let Ok(init) = TASKS.process(super::init_pid()) else { return false };
@@ -198,7 +211,8 @@ fn descriptor(pid: i32) -> Result<i32> {
 
 /// Gives memory and sockets what they ask of processes; once, at boot.
 pub(super) fn offer() {
-    OTHERS.set(Others { halted, each_thread, object_shrunk });
+    let saved_still = || crate::process::shadow::SHADOWS.any();
+    OTHERS.set(Others { halted, each_thread, object_shrunk, saved_still });
     let groups = |pid| TASKS.process(pid).ok().map(|p| p.cred().groups.clone());
     PEERS.set(Peers { groups, descriptor });
     work::START.set(start_work);

@@ -7,6 +7,7 @@ use doppel_spec::Resources;
 
 use super::{Asked, Done, EAGAIN, Event, Fleet, REST, ring};
 use crate::lock::lock;
+use crate::paging::pager;
 use crate::run::key::Key;
 use crate::run::state::Core;
 use crate::run::workers;
@@ -117,7 +118,10 @@ impl Fleet {
     /// # Errors
     /// If a value is below [`crate::LEAST_MEMORY`].
     pub fn set_memory(&self, key: Key, limit: Option<u64>, target: Option<u64>) -> Result<(), Error> {
-        self.live.get(&key.0).map_or(Ok(()), |live| live.domain.core.set_memory(limit, target))
+        let Some(live) = self.live.get(&key.0) else { return Ok(()) };
+        live.domain.core.set_memory(limit, target)?;
+        pager::look_after(&live.domain.core);
+        Ok(())
     }
 
     /// Does something with a domain that may take long, on another thread. One that has ended is nobody to work with.

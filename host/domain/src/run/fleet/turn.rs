@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::{BATCH, Done, Ended, Event, Fleet, OURS, PROCESS, SessionEvent, SessionKey};
 use crate::io::console::End;
+use crate::paging::pager;
 use crate::run::key::Key;
 use crate::session::SessionEnd;
 use crate::{Domain, Error};
@@ -95,7 +96,10 @@ impl Fleet {
                 let result = result.and_then(|limits| {
                     let Some(live) = self.live.get(&key.0) else { return Ok(()) };
                     live.domain.limited(&limits);
-                    live.domain.core.set_memory(limits.memory_bytes, limits.memory_target_bytes)
+                    let core = &live.domain.core;
+                    core.set_memory(limits.memory_bytes, limits.memory_target_bytes)?;
+                    pager::look_after(core);
+                    Ok(())
                 });
                 events.push(Event::Limited { key, result });
             }

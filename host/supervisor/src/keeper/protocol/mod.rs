@@ -568,6 +568,9 @@ pub(crate) struct Usage {
     pub cpu_seconds: Option<f64>,
     pub memory_bytes: Option<u64>,
     pub memory_peak_bytes: Option<u64>,
+    /// Of a domain with a swap region.
+    #[serde(default)]
+    pub swap_bytes: Option<u64>,
     pub pids: Option<u32>,
     pub oom_kills: Option<u64>,
     pub io_read_bytes: Option<u64>,
