@@ -252,6 +252,7 @@ def page(r: Results, runs: list[dict[str, Any]]) -> str:
         "storage_neighbours": values(r, "PostgreSQL", inside=" beside "),
         "storage_weights": values(r, "storage: "),
         "storage_memory": values(r, "storage service: ", "storage service and keeper: "),
+        "paging": values(r, "paging: "),
         "crowds": r.table(
             "processes", [(short(f["row"]), f["row"], f["virtuos"]) for f in PAPERS["crowds"]], ["VirtuOS 2013"]
         ),
