@@ -137,7 +137,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -408,6 +408,9 @@ pub struct VirtualRegisters {
     pub swap_round: AtomicU32,
     /// The guest's: number of the newest list that is done with.
     pub swap_done: AtomicU32,
+    /// Said with [`state::FROZEN`]: when the domain has something to do by itself, on its monotonic clock in nanoseconds; 1 if it
+    /// has just now, [`NEVER_DUE`] if only something from outside will wake it. 0 before.
+    pub next_due: AtomicU64,
 }
 
 /// See [`VirtualRegisters::layer_stays`].
@@ -419,6 +422,9 @@ pub mod layer_files {
     /// As they are: the domain only stands still, and nobody takes its memory.
     pub const AS_THEY_ARE: u32 = 2;
 }
+
+/// See [`VirtualRegisters::next_due`].
+pub const NEVER_DUE: u64 = u64::MAX;
 
 /// See [`VirtualRegisters::shadows`].
 pub const NO_SHADOWS: u32 = u32::MAX;
@@ -501,7 +507,7 @@ pub struct RingHeader {
 const _: () = {
     assert!(size_of::<StartInfo>() == 176);
     assert!(size_of::<BootArgs>() == 40);
-    assert!(size_of::<VirtualRegisters>() == 152);
+    assert!(size_of::<VirtualRegisters>() == 160);
     assert!(size_of::<RingHeader>() == 128);
     assert!(size_of::<RingHeader>() as u64 <= RING_HEADER_STRIDE);
     assert!(CONSOLE_RINGS as u64 * RING_HEADER_STRIDE <= control::RINGS_DATA - control::RINGS);

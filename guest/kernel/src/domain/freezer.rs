@@ -20,7 +20,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use doppel_abi_machine::{event, resume_flags, state};
+use doppel_abi_machine::{NEVER_DUE, event, resume_flags, state};
 use doppel_machine::sync::SpinLock;
 use doppel_machine::{boot, host};
 
@@ -67,6 +67,13 @@ fn all_spaces() -> Vec<Arc<Space>> {
     all.sort_unstable_by_key(|s| s.id);
     all.dedup_by_key(|s| s.id);
     all
+}
+
+/// `VirtualRegisters::next_due` while all stands still.
+fn next_due() -> u64 {
+    let threads = all_spaces().iter().filter_map(|s| s.due()).min();
+    // What has been due for long is not taken for what was never said.
+    threads.into_iter().chain(kernel().timekeeper.first()).min().map_or(NEVER_DUE, |due| due.max(1))
 }
 
 /// Writes a new `/etc/machine-id` (`machine-id(5)`) if there is one; an empty one is filled by who needs it.
@@ -147,6 +154,7 @@ impl Freezer {
             if takes_memory {
                 trim::when_still();
             }
+            v.next_due.store(next_due(), Ordering::SeqCst);
         }
         if stopped && say(state::RUNNING, state::FROZEN) {
             host::ring_doorbell();

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use doppel_abi_machine::frozen::OWN_LAYER;
-use doppel_abi_machine::{boot_flags, event, fd, layer_files};
+use doppel_abi_machine::{NEVER_DUE, boot_flags, event, fd, layer_files};
 
 use crate::freeze::frozen::{FreezeReport, image_digest};
 use crate::freeze::shadow;
@@ -63,6 +63,14 @@ impl doppel_freezer::Standing for Frozen<'_> {
     }
 }
 
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn in_the_way(error: impl std::fmt::Display) -> Error {
     Error::State(error.to_string())
 }
@@ -75,11 +83,22 @@ fn state_of(layer: Option<&Path>) -> Result<u32, Error> {
 impl Core {
     /// Stops the domain, writes its memory to the frozen image `to`, and lets it go on, or ends it if `stop`.
     pub fn freeze(&self, to: &Path, stop: bool) -> Result<FreezeReport, Error> {
-        self.freeze_for(to, stop, &Cell::new(false))
+        self.freeze_for(to, stop, Duration::ZERO, &Cell::new(false))
+    }
+
+    /// Hibernates it, unless it has something to do by itself before so much time is over.
+    pub fn hibernate(&self, to: &Path, least: Duration) -> Result<FreezeReport, Error> {
+        self.freeze_for(to, true, least, &Cell::new(false))
     }
 
     /// As [`Self::freeze`]; `ask`: a program of the domain waits for the outcome and has not been told it yet.
-    fn freeze_for(&self, to: &Path, stop: bool, ask: &Cell<bool>) -> Result<FreezeReport, Error> {
+    fn freeze_for(
+        &self,
+        to: &Path,
+        stop: bool,
+        least: Duration,
+        ask: &Cell<bool>,
+    ) -> Result<FreezeReport, Error> {
         let begun = Instant::now();
         let files = lock(&self.files).clone();
         self.check_freeze(&files, stop)?;
@@ -100,6 +119,7 @@ impl Core {
         let share = lock(&self.share);
         let may_stay = if stays.is_some() { layer_files::MAY_STAY } else { layer_files::IN_MEMORY };
         let standing = self.stop_with(may_stay)?;
+        self.check_due(least)?;
         if self.asleep.load(Ordering::SeqCst) {
             return Err(ended());
         }
@@ -152,7 +172,27 @@ impl Core {
                 standing.go_on = false;
             }
         }
-        Ok(FreezeReport::new(begun, stopped, &report))
+        Ok(FreezeReport { due_in_ms: self.due_in().map(ms), ..FreezeReport::new(begun, stopped, &report) })
+    }
+
+    /// Of one that stands still: how long until it has something to do by itself; none: only what comes from outside wakes it. What
+    /// a guest kernel says that lies concerns its own domain.
+    fn due_in(&self) -> Option<Duration> {
+        let registers = registers(&self.map);
+        let due = registers.next_due.load(Ordering::SeqCst);
+        let offset = registers.monotonic_offset.load(Ordering::Relaxed);
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now = Duration::try_from(now).map_or(0, ns).wrapping_add(offset);
+        (due != 0 && due != NEVER_DUE).then(|| Duration::from_nanos(due.saturating_sub(now)))
+    }
+
+    /// Refuses one that would have to go on too soon.
+    fn check_due(&self, least: Duration) -> Result<(), Error> {
+        match self.due_in().filter(|due| *due < least) {
+            Some(due) if due.is_zero() => Err(Error::State("its programs are not idle".into())),
+            Some(due) => Err(Error::State(format!("a timer of it is due in {:.1} s", due.as_secs_f64()))),
+            None => Ok(()),
+        }
     }
 
     /// Refuses what cannot be frozen, or not with its end.
@@ -226,7 +266,7 @@ impl Core {
             return None;
         };
         let result = self
-            .freeze_for(to, self.born.freeze_stop, &ask)
+            .freeze_for(to, self.born.freeze_stop, Duration::ZERO, &ask)
             .map(drop)
             .map_err(|error| Error::State(format!("domain {} cannot freeze itself: {error}", self.label())));
         // The program gets a number only.

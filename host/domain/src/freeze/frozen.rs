@@ -106,6 +106,10 @@ pub struct FreezeReport {
     pub total_us: u64,
     /// Processes that left a shadow, so that the domain did not have to wait until their memory was copied.
     pub shadows: usize,
+    /// Milliseconds from its end on until the domain has something to do by itself (a timer, a program that sleeps); 0: it has now; none:
+    /// only what comes from outside wakes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_in_ms: Option<u64>,
 }
 
 impl FreezeReport {
@@ -118,6 +122,7 @@ impl FreezeReport {
             pause_us: us(report.time),
             total_us: us(begun.elapsed()),
             shadows: report.shadows,
+            due_in_ms: None,
         }
     }
 }

@@ -334,6 +334,11 @@ impl<R: Runnable> Space<R> {
         self.queue.lock().sleepers.first_key_value().map(|(k, _)| k.0)
     }
 
+    /// When its threads have something to do by themselves; now, if some can run.
+    pub(crate) fn due(&self) -> Deadline {
+        if self.has_ready() { Some(0) } else { self.first_deadline() }
+    }
+
     /// What the vCPU of a slot sleeps on.
     pub(super) fn word(&self, slot: u32) -> &AtomicU32 {
         &self.words[slot as usize]

@@ -89,6 +89,11 @@ impl Timekeeper {
         self.timers.lock().remove(&id).is_some()
     }
 
+    /// When the first timer expires.
+    pub fn first(&self) -> Deadline {
+        self.timers.lock().first_key_value().map(|(k, _)| k.0)
+    }
+
     /// Starts ticking a space.
     pub fn add_ticking(&self, space: Arc<dyn Ticks>) {
         let deadline = space.first_deadline().unwrap_or(u64::MAX);
@@ -139,8 +144,7 @@ impl Timekeeper {
         let deadlines = keep.iter().filter_map(|s| s.first_deadline());
         let tick = (!keep.is_empty()).then(|| deadlines.fold(next_tick, u64::min).max(now + LEAST_GAP_NS));
         self.ticking.lock().extend(keep);
-        let first = self.timers.lock().first_key_value().map(|(k, _)| k.0);
-        let next = match (first, tick) {
+        let next = match (self.first(), tick) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };

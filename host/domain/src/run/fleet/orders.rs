@@ -82,6 +82,11 @@ impl Fleet {
         });
     }
 
+    /// Hibernates it, unless it has something to do by itself before `least` is over; [`Event::Frozen`] follows.
+    pub fn hibernate(&self, key: Key, to: PathBuf, least: Duration) {
+        self.work(key, move |core| Done::Other(Event::Frozen { key, result: core.hibernate(&to, least) }));
+    }
+
     /// Has it stand still until [`Self::unpause`]; [`Event::Paused`] follows.
     pub fn pause(&self, key: Key) {
         self.work(key, move |core| Done::Other(Event::Paused { key, result: core.pause() }));
