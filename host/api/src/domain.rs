@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use doppel_spec::{CreateDomain, Resources, RestartPolicy};
+use doppel_spec::{CreateDomain, Residency, Resources, RestartPolicy};
 
 /// What the last checks said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -97,6 +97,12 @@ pub struct Domain {
     /// Its addresses and published ports while it runs, if it has a network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<crate::Attached>,
+    /// The hibernation that it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hibernated: Option<crate::Hibernation>,
+    /// What its start or wake waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<crate::Waiting>,
     /// What it has used in all its runs so far; kept after its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<DomainStats>,
@@ -116,7 +122,7 @@ pub struct Created {
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct ListOptions {
-    /// Those that do not run too.
+    /// Those that neither run, hibernate nor wait to too.
     pub all: bool,
     /// Only with this label: `key` or `key=value`; commas separate several, all of which must be there.
     pub label: Option<String>,
@@ -126,6 +132,8 @@ pub struct ListOptions {
     pub state: Option<String>,
     /// At most so many, the newest first.
     pub limit: Option<usize>,
+    /// Only those that come after the domain of this id: the next page.
+    pub after: Option<String>,
 }
 
 /// `POST .../stop` and `.../restart`.
@@ -186,6 +194,9 @@ pub struct UpdateDomain {
     /// New rules of its network; it has them at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<crate::UpdateNetwork>,
+    /// What changes of when it hibernates by itself, and of its place among others.
+    #[serde(skip_serializing_if = "Residency::is_empty")]
+    pub residency: Residency,
     /// Seconds from now after which it is stopped whatever it does, instead of what was said before; 0: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,

@@ -18,6 +18,7 @@ mod frozen;
 mod image;
 mod network;
 mod problem;
+mod residency;
 pub mod schema;
 mod system;
 pub mod validate;
@@ -33,7 +34,7 @@ pub use domain::{
 };
 pub use doppel_spec::{
     BlockDevice, CloneFrozen, CreateDomain, CreateExec, Files, HealthCheck, IoDevice, Kind, LogTarget, Mount,
-    MountKind, Network, NetworkKind, NetworkRate, NetworkRule, OnClone, PortMapping, Protocol,
+    MountKind, Network, NetworkKind, NetworkRate, NetworkRule, OnClone, PortMapping, Protocol, Residency,
     ResizeTerminal, Resources, RestartPolicy, RuleAction, RuleDirection,
 };
 pub use exec::{Exec, InputOptions, Output};
@@ -48,6 +49,7 @@ pub use frozen::{
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
 pub use network::{Attached, NetworkStats, TrafficStats, UpdateNetwork};
 pub use problem::{Code, Problem};
+pub use residency::{Hibernation, HibernationReason, MemoryInfo, Waiting, WaitingFor, WakeReason};
 pub use system::{
     Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Service, UpgradeCheck,
     UpgradeReport, UpgradedKeeper, Version,

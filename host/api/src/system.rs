@@ -33,6 +33,9 @@ pub struct Info {
     pub domains: BTreeMap<String, u64>,
     /// Directory of images and state.
     pub store: String,
+    /// What the gatekeeper knows of memory.
+    #[serde(default)]
+    pub memory: crate::MemoryInfo,
 }
 
 /// A service domain: a process that serves domains, of which another takes the place when it dies.
@@ -99,10 +102,12 @@ pub enum EventKind {
     Freeze,
     /// A clone was made; attribute `frozen`.
     Clone,
-    /// A domain's memory went to disk.
+    /// A domain's memory went to disk; attributes `by` and `reason`.
     Hibernate,
-    /// And came back.
+    /// And came back; attribute `reason`.
     Wake,
+    /// A start or wake waits for memory; attributes `what` and `memory_bytes`.
+    Waiting,
     /// An image came from a registry.
     ImagePull,
     /// An image went to a registry.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{CreateDomain, Network, Resources};
+use crate::{CreateDomain, Network, Residency, Resources};
 
 /// `POST /v1/frozen/{name}/clone`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -57,6 +57,10 @@ pub struct CloneFrozen {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub timeout_seconds: Option<u32>,
+    /// When each hibernates by itself, and its place among others when memory is short.
+    #[serde(skip_serializing_if = "Residency::is_empty")]
+    #[cfg_attr(feature = "cli", command(flatten))]
+    pub residency: Residency,
 }
 
 impl CloneFrozen {
@@ -75,6 +79,7 @@ impl CloneFrozen {
             resources,
             network,
             timeout_seconds,
+            residency,
         } = self.clone();
         CreateDomain {
             name,
@@ -86,6 +91,7 @@ impl CloneFrozen {
             resources,
             network,
             timeout_seconds,
+            residency,
             ..CreateDomain::default()
         }
     }

@@ -6,7 +6,7 @@ use doppel_abi_machine::events::Level;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Files, Network, Resources};
+use crate::{Files, Network, Residency, Resources};
 
 /// Para or paene.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -167,6 +167,10 @@ pub struct CreateDomain {
     /// Its network.
     #[cfg_attr(feature = "cli", arg(skip))]
     pub network: Network,
+    /// When it hibernates by itself, and its place among others when memory is short.
+    #[serde(skip_serializing_if = "Residency::is_empty")]
+    #[cfg_attr(feature = "cli", command(flatten))]
+    pub residency: Residency,
 }
 
 impl CreateDomain {
@@ -181,6 +185,7 @@ impl CreateDomain {
             (self.stop_timeout_seconds.is_some(), "stop_timeout_seconds"),
             (self.timeout_seconds.is_some(), "timeout_seconds"),
             (self.log != LogTarget::default(), "log"),
+            (!self.residency.is_empty(), "residency"),
         ];
         asked.into_iter().find(|(asked, _)| *asked).map(|(_, field)| field)
     }

@@ -18,6 +18,7 @@ mod files;
 mod network;
 mod program;
 mod request;
+mod residency;
 mod resources;
 pub mod values;
 
@@ -34,4 +35,5 @@ pub use network::{
 };
 pub use program::Program;
 pub use request::{Request, Unfit, flags};
+pub use residency::Residency;
 pub use resources::{IoDevice, LEAST_MEMORY, MOST_CPUS, MOST_SWAP, NO_PIDS_LIMIT, Resources, UNBOUNDED};

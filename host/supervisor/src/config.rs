@@ -7,6 +7,8 @@ use std::time::Duration;
 use doppel_api as api;
 use serde::{Deserialize, Serialize};
 
+use crate::gatekeeper::rules::Rules;
+
 /// A process that goes on as another program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Replacement {
@@ -39,6 +41,8 @@ pub struct Config {
     pub defaults: doppel_domain::Defaults,
     /// What a domain that is started may have of the network service.
     pub network: doppel_net::Quotas,
+    /// Which domains hibernate, and who goes on first when memory is short.
+    pub gatekeeper: Rules,
     /// Directories of the host below which sources of binds may lie.
     pub binds: Vec<PathBuf>,
     /// The program whose `keep` command is the keeper; this one if missing.

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::config::Config;
 use crate::config::Replacement;
+use crate::domains::create::capacity;
 use crate::domains::execs::Execs;
 use crate::domains::{DomainTable, Entry, Row};
 use crate::frozen::origins::Notes;
@@ -30,6 +31,7 @@ use crate::keepers::held_memory::HeldMemory;
 use crate::keepers::keeper_client::{Happening, KeeperClient, Setup};
 use crate::keepers::{Keepers, Plan};
 use crate::operations::Operations;
+use crate::residency::gate::Gate;
 use crate::state::{StateStore, Table};
 use crate::telemetry::audit::Audit;
 use crate::telemetry::events::Events;
@@ -70,6 +72,7 @@ pub(crate) struct Core {
     /// That one, when there is to be one.
     pub replaced: watch::Sender<Option<Replacement>>,
     pub stages: Stages,
+    pub gate: Arc<Gate>,
 }
 
 /// Makes the directories of a supervisor, which only its user may enter.
@@ -134,6 +137,7 @@ impl Core {
             held,
             events: Events::new(),
             stages: Stages::default(),
+            gate: Gate::new(config.gatekeeper, capacity().1),
         });
         core.sweep();
         core.settle_images();
@@ -149,6 +153,8 @@ impl Core {
                 core.happened(number, happening);
             }
         });
+        core.take_up_gate();
+        core.keep_gate();
         core.tend();
         core.collect_temporary();
         Ok(core)

@@ -9,8 +9,9 @@ use crate::asker::Asker;
 use crate::config::Config;
 use crate::config::Replacement;
 use crate::core::Core;
-use crate::domains::{Entry, is_live};
+use crate::domains::Entry;
 use crate::jobs::whole;
+use crate::residency::activity::Busy;
 use crate::streams::{ByteStream, LineStream};
 
 /// Domain 0.
@@ -34,6 +35,13 @@ impl Supervisor {
         Ok((self.core.clone(), self.core.find(domain)?))
     }
 
+    /// One that has to run for what is wanted of it: it wakes if it hibernates, and stays awake as long as what is given with it.
+    async fn awake(&self, domain: &str) -> Answer<(Arc<Core>, Arc<Entry>, Busy)> {
+        let (core, entry) = self.find(domain)?;
+        let busy = core.awake(&entry).await?;
+        Ok((core, entry, busy))
+    }
+
     pub async fn info(&self) -> Answer<api::Info> {
         Ok(self.core.info())
     }
@@ -44,23 +52,7 @@ impl Supervisor {
         whole(self.core.clone().run(wanted, Asker::now())).await
     }
     pub async fn list(&self, options: api::ListOptions) -> Answer<Vec<api::Domain>> {
-        let state = options.state.as_deref();
-        let labels: Vec<&str> = options.label.iter().flat_map(|l| l.split(',')).collect();
-        let mut all: Vec<api::Domain> =
-            self.core.all().iter().map(|e| e.describe(&self.core.volumes)).collect();
-        all.retain(|d| {
-            let has = |label: &&str| match label.split_once('=') {
-                Some((key, value)) => d.config.labels.get(key).is_some_and(|v| v == value),
-                None => d.config.labels.contains_key(*label),
-            };
-            let shown = options.all || is_live(d.state) || d.state == api::DomainState::Restarting;
-            state.map_or(shown, |s| crate::telemetry::accounting::state_name(d.state) == s)
-                && labels.iter().all(has)
-                && options.name.as_ref().is_none_or(|n| d.name.contains(n.as_str()))
-        });
-        all.sort_by(|a, b| b.created_at.cmp(&a.created_at));
-        all.truncate(options.limit.unwrap_or(usize::MAX));
-        Ok(all)
+        self.core.list(&options)
     }
     pub async fn inspect(&self, domain: &str) -> Answer<api::Domain> {
         Ok(self.core.find(domain)?.describe(&self.core.volumes))
@@ -79,7 +71,7 @@ impl Supervisor {
     }
     pub async fn kill(&self, domain: &str, how: api::KillOptions) -> Answer<()> {
         let (core, entry) = self.find(domain)?;
-        core.kill(&entry, how).await
+        whole(async move { core.kill(&entry, how).await }).await
     }
     pub async fn pause(&self, domain: &str) -> Answer<api::Domain> {
         let (core, entry) = self.find(domain)?;
@@ -119,15 +111,15 @@ impl Supervisor {
         core.logs(entry, which).await
     }
     pub async fn attach(&self, domain: &str, how: api::AttachOptions) -> Answer<LineStream<api::Output>> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.attach(entry, how).await
     }
     pub async fn input(&self, domain: &str, bytes: ByteStream, options: api::InputOptions) -> Answer<()> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.input(entry, bytes, options).await
     }
     pub async fn resize(&self, domain: &str, to: api::ResizeTerminal) -> Answer<()> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.resize(entry, to).await
     }
     pub async fn stats(&self, domain: &str) -> Answer<api::DomainStats> {
@@ -135,11 +127,11 @@ impl Supervisor {
         core.stats(entry).await
     }
     pub async fn top(&self, domain: &str) -> Answer<Vec<api::ProcessInfo>> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.top(entry).await
     }
     pub async fn stacks(&self, domain: &str) -> Answer<Vec<api::ThreadStack>> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.stacks(entry).await
     }
     pub async fn debug_events(
@@ -147,15 +139,15 @@ impl Supervisor {
         domain: &str,
         which: api::DebugEventOptions,
     ) -> Answer<LineStream<api::DebugEvent>> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.debug_events(entry, which).await
     }
     pub async fn set_debug_events(&self, domain: &str, to: api::SetDebugEvents) -> Answer<()> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.set_debug_events(entry, to).await
     }
     pub async fn exec(&self, domain: &str, wanted: api::CreateExec) -> Answer<api::Exec> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         // Not whole: what nobody waits for any more must not begin.
         core.exec(entry, wanted).await
     }
@@ -178,56 +170,56 @@ impl Supervisor {
         self.core.exec_kill(&found, &how).await
     }
     pub async fn archive_out(&self, domain: &str, path: &str) -> Answer<ByteStream> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.builtin_output(entry, vec!["tar-out".into(), path.into()]).await
     }
     pub async fn archive_in(&self, domain: &str, path: &str, tar: ByteStream) -> Answer<()> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.builtin_input(entry, vec!["tar-in".into(), path.into()], tar).await
     }
     pub async fn file_read(&self, domain: &str, path: &str) -> Answer<ByteStream> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.builtin_output(entry, vec!["read".into(), path.into()]).await
     }
     pub async fn file_write(&self, domain: &str, to: api::WriteFile, bytes: ByteStream) -> Answer<()> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.file_write(entry, to, bytes).await
     }
     pub async fn file_remove(&self, domain: &str, which: api::RemoveFile) -> Answer<()> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.file_remove(entry, which).await
     }
     pub async fn file_info(&self, domain: &str, path: &str) -> Answer<api::FileInfo> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.file_info(entry, path).await
     }
     pub async fn file_list(&self, domain: &str, path: &str) -> Answer<Vec<api::FileInfo>> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.file_list(entry, path).await
     }
     pub async fn file_watch(&self, domain: &str, path: &str) -> Answer<LineStream<api::FileChange>> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.file_watch(entry, path).await
     }
     pub async fn make_directory(&self, domain: &str, path: &str) -> Answer<()> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.make_directory(entry, path).await
     }
     pub async fn file_rename(&self, domain: &str, which: api::RenameFile) -> Answer<()> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         core.file_rename(entry, which).await
     }
     pub async fn freeze(&self, domain: &str, how: api::FreezeDomain) -> Answer<api::FreezeReport> {
-        let (core, entry) = self.find(domain)?;
+        let (core, entry, _busy) = self.awake(domain).await?;
         whole(core.freeze(entry, how)).await
     }
     pub async fn hibernate(&self, domain: &str) -> Answer<api::Hibernated> {
         let (core, entry) = self.find(domain)?;
-        whole(core.hibernate(entry)).await
+        whole(core.hibernate(entry, Asker::now())).await
     }
     pub async fn wake(&self, domain: &str) -> Answer<api::Domain> {
         let (core, entry) = self.find(domain)?;
-        whole(core.wake(entry)).await
+        whole(core.wake(entry, api::WakeReason::Request)).await
     }
     pub async fn frozen_list(&self) -> Answer<Vec<api::FrozenImage>> {
         self.core.clone().frozen_list().await

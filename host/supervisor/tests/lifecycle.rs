@@ -42,6 +42,7 @@ impl TestHost {
             network_shards: 1,
             keeper_domains: 256,
             keeper_idle: Duration::from_secs(60),
+            gatekeeper: doppel_supervisor::GatekeeperRules::default(),
             binds: vec!["/".into()],
             defaults: doppel_domain::Defaults::default(),
             network: doppel_net::Quotas::default(),

@@ -65,6 +65,19 @@ def resources(
     )
 
 
+def residency(
+    hibernate_after: float | None = None,
+    priority: int | None = None,
+    pinned: bool | None = None,
+    memory_wait: float | None = None,
+) -> dict[str, Any] | None:
+    """`Residency` of the interface, if anything is asked for."""
+    asked = present(
+        hibernate_after_seconds=hibernate_after, priority=priority, pinned=pinned, wait_seconds=memory_wait
+    )
+    return asked or None
+
+
 #: Where files in memory are mounted: paths, or for each path its options as of mount(8) (`size=64m,exec`).
 Tmpfs = Sequence[str] | Mapping[str, str]
 

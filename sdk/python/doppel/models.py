@@ -104,6 +104,14 @@ class HealthState(_Open):
     UNHEALTHY = "unhealthy"
 
 
+class HibernationReason(_Open):
+    """Why a domain hibernates."""
+
+    REQUEST = "request"
+    IDLE = "idle"
+    MEMORY = "memory"
+
+
 class DomainState(_Open):
     """Where a domain is in its life."""
 
@@ -114,6 +122,12 @@ class DomainState(_Open):
     EXITED = "exited"
     RESTARTING = "restarting"
     DEAD = "dead"
+
+
+class WaitingFor(_Open):
+    """What a domain waits for that is to start or to wake."""
+
+    MEMORY = "memory"
 
 
 class FileKind(_Open):
@@ -164,6 +178,7 @@ class EventKind(_Open):
     CLONE = "clone"
     HIBERNATE = "hibernate"
     WAKE = "wake"
+    WAITING = "waiting"
     IMAGE_PULL = "image_pull"
     IMAGE_PUSH = "image_push"
     IMAGE_IMPORT = "image_import"
@@ -321,6 +336,23 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Residency:
+    """When a domain hibernates by itself, and its place among others when memory is short."""
+
+    #: Seconds without work after which it hibernates by itself; 0: never. If missing, the rules of `[gatekeeper]` in
+    #: `doppeld.toml` count.
+    hibernate_after_seconds: float | None = None
+    #: It never hibernates unless somebody asks for it. If missing, the rules count, or false.
+    pinned: bool | None = None
+    #: Who waits for memory, and who gives it, -1000 to 1000: when it is short, higher ones start and wake first and
+    #: hibernate last. If missing, the rules count, or 0.
+    priority: int | None = None
+    #: Most seconds that a start or wake which somebody asks for waits for memory; 0: it does not wait. If missing, what
+    #: `[gatekeeper]` says.
+    wait_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IoDevice:
     """Most that may be moved to and from a block device in a second; 0 is no limit."""
 
@@ -405,6 +437,8 @@ class CreateDomain:
     network: Network = field(default_factory=Network)
     #: Leave the image's patched system calls unused.
     no_patch: bool = False
+    #: When it hibernates by itself, and its place among others when memory is short.
+    residency: Residency = field(default_factory=Residency)
     #: Limits, weights and reservations.
     resources: Resources = field(default_factory=Resources)
     #: When it is started again.
@@ -437,6 +471,23 @@ class ExitInfo:
     out_of_memory: bool
     #: Why, if it was not its program that ended.
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hibernation:
+    """A hibernation (`GET /v1/domains/{domain}`)."""
+
+    #: When.
+    at: datetime
+    #: Who had it hibernate: whoever asked, as `uid 1000`, or `gatekeeper`.
+    by: str
+    #: Bytes of memory that are on disk.
+    memory_bytes: int
+    #: Why.
+    reason: HibernationReason
+    #: When it wakes by itself, because a timer of it is due then. One that hibernates because somebody asked for it
+    #: does not.
+    wakes_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -562,6 +613,20 @@ class DomainStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A start or wake that waits."""
+
+    #: How much is wanted.
+    memory_bytes: int
+    #: Since when.
+    since: str
+    #: Until when at most; missing: as long as it takes.
+    until: str | None = None
+    #: What it waits for.
+    what: WaitingFor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     """A domain, as `GET /v1/domains/{domain}` and the list give it."""
 
@@ -579,6 +644,8 @@ class Domain:
     exit: ExitInfo | None = None
     #: What its health checks say.
     health: HealthState | None = None
+    #: The hibernation that it is in.
+    hibernated: Hibernation | None = None
     #: 16 hexadecimal digits, unique for ever; a unique beginning is enough to name the domain.
     id: str
     #: Digest of the root image.
@@ -599,6 +666,8 @@ class Domain:
     state: DomainState
     #: What it has used in all its runs so far; kept after its end.
     usage: DomainStats | None = None
+    #: What its start or wake waits for.
+    waiting: Waiting | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -808,6 +877,22 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryInfo:
+    """What the gatekeeper knows of memory (`GET /v1/info`)."""
+
+    #: What the host can give away without paging (`MemAvailable`), in bytes.
+    available_bytes: int
+    #: Most that all of them may use.
+    budget_bytes: int | None = None
+    #: What all domains use, as far as it was counted.
+    domains_bytes: int
+    #: What of it stays free: below this, domains hibernate and starts wait.
+    reserve_bytes: int
+    #: Starts and wakes that wait for memory.
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
     """`GET /v1/info`."""
 
@@ -817,6 +902,8 @@ class Info:
     cpus: int
     #: Domains by state.
     domains: dict[str, int]
+    #: What the gatekeeper knows of memory.
+    memory: MemoryInfo = field(default_factory=MemoryInfo)
     #: Memory of the host in bytes.
     memory_bytes: int
     #: CPUs set aside by reservations.

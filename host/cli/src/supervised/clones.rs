@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use doppel_api::{CloneFrozen, CloneResult, DomainState, FreezeDomain, FreezeReport};
 
+use super::waiting::told;
 use super::{Outcome, keeper_of, supervisor};
 use crate::standalone::image::bytes;
 use crate::terminal::out::{say, tell};
@@ -41,7 +42,7 @@ pub fn hibernate(domain: &str, json: bool) -> Result<Option<ExitCode>, Box<dyn s
 pub fn wake(domain: &str) -> Result<Option<ExitCode>, Box<dyn std::error::Error>> {
     match keeper_of(domain)? {
         Some((client, found)) if found.state == DomainState::Hibernated => {
-            say!("{}", client.wake(&found.id)?.id)?;
+            say!("{}", told(&client, &found.id, || client.wake(&found.id))?.id)?;
             Ok(Some(ExitCode::SUCCESS))
         }
         Some((_, found)) => Err(format!("domain {} is not hibernated", found.name).into()),

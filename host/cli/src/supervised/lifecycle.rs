@@ -78,6 +78,8 @@ pub struct PruneArgs {
 pub struct UpdateArgs {
     #[command(flatten)]
     resources: doppel_spec::ResourceArgs,
+    #[command(flatten)]
+    residency: doppel_spec::Residency,
     /// When it is started again: no, always, unless-stopped, on-failure or on-failure:N
     #[arg(long, value_name = "POLICY", value_parser = create::restart)]
     restart: Option<RestartPolicy>,
@@ -172,6 +174,7 @@ pub fn update(args: &UpdateArgs) -> Outcome {
     let to = UpdateDomain {
         network,
         resources: args.resources.given(),
+        residency: args.residency.clone(),
         restart: args.restart,
         timeout_seconds: args.timeout,
         labels: (!args.label.is_empty()).then(|| create::labels(&args.label)),

@@ -14,6 +14,7 @@ pub mod services;
 pub mod show;
 pub mod upgrade;
 pub mod volumes;
+mod waiting;
 pub mod watch;
 
 use std::error::Error;

@@ -8,6 +8,7 @@ use doppel_client::{Client, Error};
 
 use super::attached::{End, Program, Tied, Ties, detach_keys};
 use super::create::{More, wanted_of};
+use super::waiting::told;
 use super::{Names, Outcome, failed, not_started, running, supervisor};
 use crate::options::pull;
 use crate::standalone::run::{self, RunArgs};
@@ -64,7 +65,8 @@ pub fn run(verb: RunVerb) -> Outcome {
         tell!("doppel: warning: {warning}");
     }
     if verb.detach {
-        return match client.start(&created.domain.id) {
+        let id = &created.domain.id;
+        return match told(&client, id, || client.start(id)) {
             Ok(domain) => {
                 say!("{}", domain.id)?;
                 Ok(ExitCode::SUCCESS)
@@ -83,7 +85,13 @@ fn brief(client: &Client, verb: RunVerb) -> Outcome {
     let wanted = wanted_of(client, &verb.args, &verb.more)?;
     let CreateDomain { stdin, tty, .. } = verb.args.spec;
     let tied = Tied::new(Ties { stdin, tty, signals: true, detach: verb.detach_keys })?;
-    let mut lines = match client.run(&wanted) {
+    let run = || client.run(&wanted);
+    // One without a name cannot be asked about before it has begun.
+    let begun = match &wanted.name {
+        Some(name) => told(client, name, run),
+        None => run(),
+    };
+    let mut lines = match begun {
         Ok(lines) => lines,
         Err(e) => return refused(&e),
     };
@@ -125,7 +133,7 @@ fn foreground(client: &Client, created: &Created, ties: Ties) -> Outcome {
         Ok(lines) => lines,
         Err(e) => return not_run(client, created, &e, false),
     };
-    if let Err(e) = client.start(id) {
+    if let Err(e) = told(client, id, || client.start(id)) {
         return not_run(client, created, &e, false);
     }
     let end = tied.run(&Program::Domain(id.clone()), lines)?;
@@ -179,7 +187,8 @@ pub fn attach(args: AttachArgs) -> Outcome {
         Ok(domain) => domain,
         Err(e) => return failed(&e),
     };
-    if domain.state != DomainState::Running && domain.state != DomainState::Paused {
+    // One that hibernates wakes for it.
+    if !matches!(domain.state, DomainState::Running | DomainState::Paused | DomainState::Hibernated) {
         return failed(&format!("domain {} does not run", domain.name));
     }
     let ties = Ties {
@@ -214,7 +223,7 @@ pub struct StartArgs {
 pub fn start(args: &StartArgs) -> Outcome {
     let client = supervisor()?;
     if !args.attach {
-        return super::each(&args.names, |name| client.start(name));
+        return super::each(&args.names, |name| told(&client, name, || client.start(name)));
     }
     let [name] = args.names.domains.as_slice() else {
         return Err("--attach is for one domain".into());
@@ -232,7 +241,7 @@ pub fn start(args: &StartArgs) -> Outcome {
     let tied = Tied::new(ties)?;
     // One that has ended cannot be attached to before it runs again, and may have ended again by then: its log has all.
     let before = client.attach(&domain.id, &AttachOptions { backlog: false }).ok();
-    if let Err(e) = client.start(&domain.id) {
+    if let Err(e) = told(&client, &domain.id, || client.start(&domain.id)) {
         return refused(&e);
     }
     let lines = match before {

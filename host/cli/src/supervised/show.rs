@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use doppel_api::{Code, Domain, DomainState, HealthState, ListOptions, PortMapping, Protocol};
+use doppel_api::{
+    Code, Domain, DomainState, HealthState, HibernationReason, ListOptions, PortMapping, Protocol,
+};
 use doppel_client::{Client, Upload};
 use serde_json::{Value, json};
 
@@ -233,6 +235,10 @@ fn status(domain: &Domain) -> String {
         let ago = at.map(|at| format!(" {}", time::ago(at))).unwrap_or_default();
         (code, ago)
     };
+    if domain.waiting.is_some() {
+        let state = if domain.state == DomainState::Hibernated { "Hibernated" } else { "Created" };
+        return format!("{state} (waiting for memory)");
+    }
     match domain.state {
         DomainState::Created => "Created".into(),
         DomainState::Running => {
@@ -245,7 +251,17 @@ fn status(domain: &Domain) -> String {
             format!("Up{}{health}", since(domain.started_at.as_ref()))
         }
         DomainState::Paused => format!("Up{} (Paused)", since(domain.started_at.as_ref())),
-        DomainState::Hibernated => "Hibernated".into(),
+        DomainState::Hibernated => domain.hibernated.as_ref().map_or_else(
+            || "Hibernated".into(),
+            |sleep| {
+                let why = match sleep.reason {
+                    HibernationReason::Request => &sleep.by,
+                    HibernationReason::Idle => "idle",
+                    HibernationReason::Memory => "memory",
+                };
+                format!("Hibernated ({why}) {}", time::ago(&sleep.at))
+            },
+        ),
         DomainState::Exited => {
             let (code, ago) = ended();
             format!("Exited ({code}){ago}")

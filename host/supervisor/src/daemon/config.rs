@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use doppel_api::{CreateDomain, Validate};
+use doppel_supervisor::GatekeeperRules;
 use serde::{Deserialize, Serialize};
 
 /// Where it is unless the command line says otherwise. It may be missing.
@@ -29,6 +30,8 @@ pub struct Settings {
     pub domains: doppel_domain::Defaults,
     /// What a domain may have of the network service at once.
     pub network: doppel_net::Quotas,
+    /// Which domains hibernate, and who goes on first when memory is short.
+    pub gatekeeper: GatekeeperRules,
     /// What of the host's files domains may have.
     pub volumes: Volumes,
     /// The Unix socket, and bounds for all connections.
@@ -115,6 +118,7 @@ impl Default for Settings {
             keeper_idle_seconds: 60,
             domains: doppel_domain::Defaults::default(),
             network: doppel_net::Quotas::default(),
+            gatekeeper: GatekeeperRules::default(),
             volumes: Volumes::default(),
             http: Http::default(),
             tcp: Tcp::default(),
@@ -205,6 +209,7 @@ impl Settings {
         }
         self.check_domains().map_err(|e| format!("domains.{e}"))?;
         self.network.check().map_err(|e| format!("network.{e}"))?;
+        self.gatekeeper.check().map_err(|e| format!("gatekeeper.{e}"))?;
         if !(1..=10_000).contains(&self.keeper_domains) {
             return Err("keeper_domains: must be between 1 and 10,000".into());
         }
@@ -299,6 +304,9 @@ mod tests {
             ("[network]\nports = 70000", "network.ports"),
             ("[network]\nreceived_percent = 101", "network.received_percent"),
             ("[network]\nburden_percent = 0", "network.burden_percent"),
+            ("[gatekeeper]\nreserve = 'much'", "reserve"),
+            ("[gatekeeper]\nquiet_seconds = -1.0", "gatekeeper.quiet_seconds"),
+            ("[[gatekeeper.rules]]\npriority = 1", "gatekeeper.rules"),
             ("store = 'x'", "absolute"),
             ("[volumes]\nbinds = ['srv']", "volumes.binds"),
             ("[log]\nlevel = 'loud'", "log.level"),

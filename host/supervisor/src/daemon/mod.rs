@@ -110,6 +110,7 @@ async fn run(
         keeper_idle: Duration::from_secs(settings.keeper_idle_seconds.into()),
         defaults: settings.domains.clone(),
         network: settings.network,
+        gatekeeper: settings.gatekeeper.clone(),
         binds: settings.volumes.binds.clone(),
         program: None,
         arguments: Some(std::env::args_os().skip(1).collect()),

@@ -15,6 +15,7 @@ use crate::domains::{names, spec};
 use crate::images::root::Root;
 use crate::jobs::{blocking, is_full};
 use crate::keeper::protocol::Usage;
+use crate::residency::admission::Patience;
 use crate::telemetry::stages::What;
 use crate::{LineStream, locked, streams, time};
 
@@ -194,6 +195,7 @@ impl Core {
         wanted: api::CreateDomain,
         asker: Asker,
     ) -> Result<(Arc<Entry>, Vec<String>), Problem> {
+        Self::check_residency(wanted.kind, &wanted.residency)?;
         let root = self.root(&wanted.image).await?;
         let mut config = complete(wanted, &root.config)?;
         config.resources = spec::over(&config.resources, &self.resources.of_kind(config.kind))?;
@@ -322,6 +324,9 @@ impl Core {
             owner: asker.owner,
             keeper: None,
             request: asker.request,
+            slept: None,
+            restless: 0,
+            pending: None,
         };
         let entry = Entry::new(row);
         domains.insert(entry.clone());
@@ -416,7 +421,7 @@ impl Core {
             saved
         };
         self.tell_made(entry);
-        match tokio::join!(self.launch(entry, false), saved) {
+        match tokio::join!(self.launch(entry, false, Patience::Asked), saved) {
             (Ok(warnings), Ok(())) => Ok(warnings),
             (Err(problem), Ok(())) => {
                 self.erase(entry).await?;

@@ -4,7 +4,7 @@
 //! it is read, so that a program whose output nobody takes waits, as at a pipe. Programs outlive their keeper: its successor
 //! sends again what may not have come, with its place in the stream, and calls are repeated, which have ids and places too.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -197,6 +197,11 @@ impl Execs {
             waiting: locked(&e.printed).waiting(),
         };
         all.map(known).collect()
+    }
+
+    /// The domains in which some have not ended.
+    pub fn domains(&self) -> HashSet<String> {
+        locked(&self.0).values().filter(|e| !e.has_ended()).map(|e| e.domain.clone()).collect()
     }
 
     /// How many run.

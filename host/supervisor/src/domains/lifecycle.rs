@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use doppel_api::{self as api, Code, DomainState, EventKind, ExitInfo, Problem, Validate};
+use doppel_api::{self as api, Code, DomainState, EventKind, ExitInfo, Problem, Validate, WakeReason};
 use doppel_spec::Program;
 
 use crate::core::Core;
@@ -16,6 +16,7 @@ use crate::domains::{Ending, Entry, Origin, Row, is_live};
 use crate::domains::{network, spec};
 use crate::keeper::protocol::{Boot, KeeperCommand, Reply, Resume, Spec};
 use crate::keepers::Homeless;
+use crate::residency::admission::Patience;
 use crate::state::Table;
 use crate::telemetry::stages::What;
 use crate::time::seconds_now;
@@ -41,16 +42,19 @@ fn wrong_state(entry: &Entry, why: &str) -> Problem {
 impl Core {
     /// Starts a domain.
     pub async fn start(self: Arc<Self>, entry: Arc<Entry>) -> Result<api::Domain, Problem> {
-        let _turn = entry.turn.lock().await;
+        let turn = entry.turn.lock().await;
         self.check_there(&entry)?;
         match entry.state() {
             DomainState::Running => return Err(wrong_state(&entry, "runs already")),
             DomainState::Paused => return Err(wrong_state(&entry, "is paused; unpause it")),
-            DomainState::Hibernated => return Err(wrong_state(&entry, "is hibernated; wake it")),
+            DomainState::Hibernated => {
+                drop(turn);
+                return self.wake(entry, WakeReason::Request).await;
+            }
             _ => {}
         }
         locked(&entry.row).failures = 0;
-        self.launch(&entry, false).await?;
+        self.launch(&entry, false, Patience::Asked).await?;
         Ok(entry.describe(&self.volumes))
     }
 
@@ -63,7 +67,13 @@ impl Core {
     }
 
     /// Has the keeper start it, or wake it; whoever calls has its turn.
-    pub async fn launch(self: &Arc<Self>, entry: &Arc<Entry>, wake: bool) -> Result<Vec<String>, Problem> {
+    pub async fn launch(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        wake: bool,
+        patience: Patience,
+    ) -> Result<Vec<String>, Problem> {
+        let _memory = self.let_in(entry, wake, patience).await?;
         let spec = self.spec(entry, wake)?;
         let (owner, network, last) = {
             let row = locked(&entry.row);
@@ -96,7 +106,9 @@ impl Core {
                 self.stages.note_us(what, stages);
                 self.stages.note(what, "all", begun.elapsed());
                 self.started(entry, run, Some(pid), at, network);
-                self.event(if wake { EventKind::Wake } else { EventKind::Start }, entry, &[]);
+                if !wake {
+                    self.event(EventKind::Start, entry, &[]);
+                }
                 Ok(warnings)
             }
             Ok(_) => Err(Problem::new(Code::Internal, "the keeper answered something else")),
@@ -115,7 +127,7 @@ impl Core {
                         at: time::now(),
                     };
                     row.exit = Some(exit.clone());
-                    entry.ending.send_replace(Ending { run, exit, removed: false });
+                    entry.ending.send_replace(Ending { run, exit, asleep: wake, removed: false });
                 }
                 drop(row);
                 self.save_soon(entry);
@@ -135,15 +147,25 @@ impl Core {
         at: String,
         network: Option<doppel_net::Endpoint>,
     ) {
-        {
+        let bytes = self.wanted(entry, true);
+        let begins = {
             let mut row = locked(&entry.row);
             // It may have ended before this was heard.
-            if row.ended_run < run {
+            let goes_on = row.ended_run < run;
+            if goes_on {
                 row.state = DomainState::Running;
             }
+            let woke = row.slept.take_if(|_| goes_on).is_some();
             let seconds = row.config.timeout_seconds;
-            row.deadline = seconds.map(|s| seconds_now() + f64::from(s));
+            // One that has slept has as long as it had before.
+            if !woke || row.deadline.is_none() {
+                row.deadline = seconds.map(|s| seconds_now() + f64::from(s));
+            }
             row.started_at = Some(at);
+            goes_on.then_some((row.restless, woke))
+        };
+        if let Some((level, woke)) = begins {
+            self.reside(entry, level, woke, bytes);
         }
         {
             let mut live = locked(&entry.live);
@@ -233,6 +255,9 @@ impl Core {
         how: api::StopOptions,
     ) -> Result<api::Domain, Problem> {
         let signal = how.signal.as_deref().map(spec::signal).transpose()?;
+        self.stop_waiting(&entry);
+        // It ends as one that runs does.
+        let _busy = self.awake(&entry).await?;
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
         self.bring_down(&entry, signal, how.timeout_seconds).await?;
@@ -318,19 +343,19 @@ impl Core {
         how: api::StopOptions,
     ) -> Result<api::Domain, Problem> {
         let signal = how.signal.as_deref().map(spec::signal).transpose()?;
+        self.stop_waiting(&entry);
+        let _busy = self.awake(&entry).await?;
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
-        if entry.state() == DomainState::Hibernated {
-            return Err(wrong_state(&entry, "is hibernated; wake it"));
-        }
         self.bring_down(&entry, signal, how.timeout_seconds).await?;
         self.event(EventKind::Restart, &entry, &[]);
-        self.launch(&entry, false).await?;
+        self.launch(&entry, false, Patience::Asked).await?;
         Ok(entry.describe(&self.volumes))
     }
 
-    pub async fn kill(&self, entry: &Arc<Entry>, how: api::KillOptions) -> Result<(), Problem> {
+    pub async fn kill(self: &Arc<Self>, entry: &Arc<Entry>, how: api::KillOptions) -> Result<(), Problem> {
         let signal = how.signal.as_deref().map_or(Ok(spec::KILL), spec::signal)?;
+        let _busy = self.awake(entry).await?;
         if !is_live(entry.state()) {
             return Err(wrong_state(entry, "does not run"));
         }
@@ -404,6 +429,7 @@ impl Core {
         self.check_there(&entry)?;
         let old = entry.row();
         spec::fits(old.config.kind, &to.resources)?;
+        Self::check_residency(old.config.kind, &to.residency)?;
         let mut resources = spec::over(&to.resources, &old.config.resources)?;
         let (cpus, memory) = crate::domains::create::capacity();
         // What it has then is in the answer.
@@ -424,6 +450,7 @@ impl Core {
             row.config.resources = resources.clone();
             row.config.network = network.clone();
             row.config.restart = to.restart.unwrap_or(row.config.restart);
+            row.config.residency = to.residency.over(&row.config.residency);
             row.config.labels = to.labels.unwrap_or_else(|| row.config.labels.clone());
             if let Some(seconds) = to.timeout_seconds {
                 row.config.timeout_seconds = (seconds > 0).then_some(seconds);
@@ -452,12 +479,14 @@ impl Core {
             return Err(problem);
         }
         self.watch_deadline(&entry);
+        self.watch_anew(&entry);
         self.event(EventKind::Update, &entry, &[]);
         Ok(entry.describe(&self.volumes))
     }
 
     pub async fn remove(self: Arc<Self>, entry: Arc<Entry>, how: api::RemoveOptions) -> Result<(), Problem> {
         let refusal = || wrong_state(&entry, "runs; stop it first, or remove it with force");
+        self.stop_waiting(&entry);
         if is_live(entry.state()) {
             if !how.force {
                 return Err(refusal());
@@ -555,9 +584,10 @@ impl Core {
             }
             row.ended_run
         };
-        let done = ending.wait_for(|e| e.run > before || e.removed).await;
+        // One that hibernates goes on.
+        let done = ending.wait_for(|e| e.run > before && !e.asleep || e.removed).await;
         match done.as_deref() {
-            Ok(e) if e.run > before => Ok(api::Waited { exit: e.exit.clone() }),
+            Ok(e) if e.run > before && !e.asleep => Ok(api::Waited { exit: e.exit.clone() }),
             _ => Err(Problem::new(Code::DomainNotFound, format!("domain {} was removed", entry.name()))),
         }
     }

@@ -28,11 +28,12 @@ use doppel_net::Traffic;
 use doppel_spec::Program;
 use doppel_volumes::VolumeStore;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::domains::followers::Followers;
 use crate::keeper::protocol::{Exit, Usage};
 use crate::locked;
+use crate::residency::residence::{Pending, Residence, Slept};
 
 /// Most bytes of input, of a domain or an exec, sent to the keeper at a time.
 pub(crate) const PIECE: usize = 64 << 10;
@@ -87,6 +88,19 @@ pub(crate) struct Row {
     /// The request that made it, if that may come again ([`crate::asker::REQUEST`]).
     #[serde(default)]
     pub request: Option<String>,
+    /// Its hibernation, from when that begins until it has woken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slept: Option<Slept>,
+    /// How often in a row it was woken too soon ([`crate::gatekeeper::damping`]).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restless: u8,
+    /// It waits for memory to start or wake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Pending>,
+}
+
+fn is_zero(n: &u8) -> bool {
+    *n == 0
 }
 
 impl Row {
@@ -163,6 +177,8 @@ pub(crate) struct Ending {
     /// Which run.
     pub run: u64,
     pub exit: ExitInfo,
+    /// It hibernates.
+    pub asleep: bool,
     /// The domain is no more.
     pub removed: bool,
 }
@@ -179,6 +195,14 @@ pub(crate) struct Live {
     pub followers: Followers,
     /// It is being removed with its volumes without a name.
     pub drop_volumes: bool,
+    /// Its part of memory, while it runs.
+    pub residence: Option<Box<Residence>>,
+    /// How many use it just now: it does not hibernate by itself meanwhile.
+    pub users: u32,
+    /// It is being hibernated.
+    pub hibernating: bool,
+    /// Rung when it is not to wait for memory any more.
+    pub cancel: Option<Arc<Notify>>,
     /// The last run that its keeper has been told to forget, and of which it writes nothing any more.
     pub forgotten_run: u64,
 }
@@ -200,7 +224,7 @@ pub(crate) struct Entry {
 impl Entry {
     pub fn new(row: Row) -> Arc<Self> {
         let ending =
-            Ending { run: row.ended_run, exit: row.exit.clone().unwrap_or_default(), removed: false };
+            Ending { run: row.ended_run, exit: row.exit.clone().unwrap_or_default(), ..Ending::default() };
         Arc::new(Self {
             id: row.id.clone(),
             row: Mutex::new(row),
@@ -250,6 +274,11 @@ impl Entry {
             restarts: row.restarts,
             health: live.health.filter(|_| running),
             network: live.network.clone().filter(|_| running),
+            hibernated: row
+                .slept
+                .filter(|_| row.state == DomainState::Hibernated)
+                .map(|slept| slept.describe()),
+            waiting: row.pending.map(|pending| pending.describe()),
             mounts,
             cloned_from: match row.origin {
                 Origin::Clone { frozen, .. } => Some(frozen),

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use doppel_api::{Code, DomainState, EventKind, RestartPolicy};
+use doppel_api::{DomainState, EventKind, RestartPolicy, WakeReason};
 
 use crate::core::Core;
 use crate::domains::network;
 use crate::domains::{Ending, Entry, Row, add_usage, is_live};
 use crate::keeper::config::read_exit;
 use crate::keeper::protocol::{Exit, KeeperCommand, Kept, Notification};
+use crate::residency::admission::Patience;
+use crate::residency::figures::word;
 use crate::state::Table;
 use crate::time::seconds_now;
 use crate::{locked, time};
@@ -79,17 +81,9 @@ impl Core {
             Notification::ExecPrinted { .. } => {}
             Notification::ExecEnded { exec, code, reason } => self.exec_ended(&exec, code, reason),
             Notification::Called { id } => {
-                let Ok(entry) = self.find(&id) else { return };
-                let core = self.clone();
-                tokio::spawn(async move {
-                    let name = entry.name();
-                    // Somebody may have woken or removed it meanwhile.
-                    if let Err(problem) = core.wake(entry).await
-                        && problem.code != Code::WrongState
-                    {
-                        tracing::warn!("domain {name}, for which something has come, cannot wake: {problem}");
-                    }
-                });
+                if let Ok(entry) = self.find(&id) {
+                    self.wake_by_itself(entry, WakeReason::Network);
+                }
             }
             Notification::FrozeItself { id, failed } => {
                 let Ok(entry) = self.find(&id) else { return };
@@ -145,7 +139,9 @@ impl Core {
             tokio::spawn(async move { core.acknowledge(keeper, &id, run).await });
             return;
         };
-        if entry.state() != DomainState::Hibernated {
+        self.leave_memory(&entry);
+        // The connections of one that hibernates stay there.
+        if entry.state() != DomainState::Hibernated || locked(&entry.row).network().is_none() {
             self.keepers.left(keeper, &id);
         }
         self.execs_over(&entry, exit.run);
@@ -216,13 +212,13 @@ impl Core {
             }
             row.run = exit.run;
             row.ended_run = exit.run;
-            row.deadline = None;
             add_usage(&mut row, exit);
             let mut next = Next::Nothing;
             let mut discard = None;
             if exit.asleep && row.asleep.is_some() {
                 row.state = DomainState::Hibernated;
             } else {
+                (row.deadline, row.slept) = (None, None);
                 row.exit = Some(exit.info());
                 row.state = if exit.lost { DomainState::Dead } else { DomainState::Exited };
                 if exit.reason.is_none() {
@@ -252,13 +248,18 @@ impl Core {
         if exit.out_of_memory {
             self.event(EventKind::Oom, entry, &[]);
         }
-        let mut attributes = vec![("exit_code", exit.code.to_string())];
-        attributes.extend(exit.reason.clone().map(|r| ("reason", r)));
-        let kind =
-            if entry.state() == DomainState::Hibernated { EventKind::Hibernate } else { EventKind::Die };
-        self.event(kind, entry, &attributes);
+        let asleep = entry.state() == DomainState::Hibernated;
+        if asleep {
+            let slept = locked(&entry.row).slept.clone().unwrap_or_default().describe();
+            let attributes = [("by", slept.by), ("reason", word(slept.reason))];
+            self.event(EventKind::Hibernate, entry, &attributes);
+        } else {
+            let mut attributes = vec![("exit_code", exit.code.to_string())];
+            attributes.extend(exit.reason.clone().map(|r| ("reason", r)));
+            self.event(EventKind::Die, entry, &attributes);
+        }
         locked(&entry.live).pid = None;
-        entry.ending.send_replace(Ending { run: exit.run, exit: exit.info(), removed: false });
+        entry.ending.send_replace(Ending { run: exit.run, exit: exit.info(), asleep, removed: false });
     }
 
     /// Removes a domain that was to go when it ended.
@@ -289,7 +290,7 @@ impl Core {
                 return;
             }
             self.event(EventKind::Restart, entry, &[]);
-            let Err(problem) = self.launch(entry, false).await else { return };
+            let Err(problem) = self.launch(entry, false, Patience::Endless).await else { return };
             tracing::warn!("domain {} cannot be started again: {problem}", entry.name());
             let mut row = locked(&entry.row);
             if !wants_restart(&row, 1) {
@@ -323,9 +324,9 @@ impl Core {
                 None => {
                     self.gone(&entry);
                     let row = entry.row();
-                    if row.state == DomainState::Hibernated {
+                    if let (DomainState::Hibernated, Some(network)) = (row.state, row.network()) {
                         // Its connections may be there.
-                        self.keepers.holds(keeper, &entry.id, row.network().as_deref());
+                        self.keepers.holds(keeper, &entry.id, Some(&network));
                     }
                 }
             }
@@ -364,6 +365,8 @@ impl Core {
         self.hold(entry, kept.run);
         self.save_soon(entry);
         if !watched {
+            let level = locked(&entry.row).restless;
+            self.reside(entry, level, level > 0, self.wanted(entry, false));
             self.watch_deadline(entry);
             self.watch_health(entry);
         }
@@ -452,11 +455,11 @@ impl Core {
             loop {
                 tokio::time::sleep(COUNT_EVERY).await;
                 let Some(core) = core.upgrade() else { return };
-                let live: Vec<_> = core.all().into_iter().filter(|e| is_live(e.state())).collect();
+                let live = core.gate.residents();
                 for some in live.chunks(COUNTS) {
-                    for entry in some {
+                    for (entry, _) in some {
                         // One that has just ended was counted at its end.
-                        let _ = core.ask(entry, KeeperCommand::Usage { id: entry.id.clone() }).await;
+                        core.count(entry).await;
                     }
                     if live.len() > COUNTS {
                         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -6,7 +6,7 @@ pub mod origins;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
+use doppel_api::{self as api, Code, DomainState, EventKind, Problem, WakeReason};
 use doppel_disks::FrozenDisks;
 use doppel_freezer::{FrozenImage, Medium};
 
@@ -17,8 +17,22 @@ use crate::domains::{network, spec};
 use crate::images::disks::disk_problem;
 use crate::jobs::blocking;
 use crate::keeper::protocol::{KeeperCommand, Reply};
+use crate::residency::admission::Patience;
+use crate::residency::figures::word;
+use crate::residency::residence::Slept;
 use crate::telemetry::stages::What;
 use crate::{locked, time};
+
+/// How a domain is frozen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Freezing {
+    /// It ends with that.
+    stop: bool,
+    /// It hibernates: its connections stay.
+    keep_network: bool,
+    /// One that has something to do before that time is over is left as it is.
+    least: Duration,
+}
 
 fn problem(code: Code) -> impl Fn(doppel_freezer::Error) -> Problem {
     move |error| Problem::new(code, error.to_string())
@@ -40,24 +54,28 @@ impl Core {
         if how.stop {
             locked(&entry.row).stopped = true;
         }
-        let report = self.freeze_to(&entry, how.frozen.clone(), to, how.stop, false).await?;
+        let freezing = Freezing { stop: how.stop, ..Freezing::default() };
+        let (report, _) = self.freeze_to(&entry, how.frozen.clone(), to, freezing).await?;
         self.note_origin(&entry, &how.frozen, how.temporary).await;
         self.event(EventKind::Freeze, &entry, &[("frozen", how.frozen)]);
         Ok(report)
     }
 
+    /// Has the keeper freeze it; also says when it has something to do by itself, in seconds since 1970.
     async fn freeze_to(
         &self,
         entry: &Entry,
         frozen: String,
         to: std::path::PathBuf,
-        stop: bool,
-        keep_network: bool,
-    ) -> Result<api::FreezeReport, Problem> {
+        how: Freezing,
+    ) -> Result<(api::FreezeReport, Option<f64>), Problem> {
+        let Freezing { stop, keep_network, least } = how;
         let (run, begun) = (locked(&entry.row).run, Instant::now());
-        let ask = KeeperCommand::Freeze { id: entry.id.clone(), to, stop, keep_network };
+        let least_ms = u64::try_from(least.as_millis()).unwrap_or(u64::MAX);
+        let ask = KeeperCommand::Freeze { id: entry.id.clone(), to, stop, keep_network, least_ms };
         match self.ask(entry, ask).await? {
-            Reply::Frozen { bytes, stop_us, pause_us } => {
+            Reply::Frozen { bytes, stop_us, pause_us, due_in_ms } => {
+                let due = due_in_ms.map(|ms| time::seconds_now() + ms as f64 / 1000.0);
                 self.stages.note_us(What::Freeze, [("stop", stop_us), ("pause", pause_us)]);
                 self.stages.note(What::Freeze, "all", begun.elapsed());
                 if stop {
@@ -65,7 +83,7 @@ impl Core {
                     // The sender lives as long as the entry.
                     let _ = ending.wait_for(|e| e.run >= run).await;
                 }
-                Ok(api::FreezeReport { frozen, bytes, stop_us, pause_us })
+                Ok((api::FreezeReport { frozen, bytes, stop_us, pause_us }, due))
             }
             _ => Err(Problem::new(Code::Internal, "the keeper answered something else")),
         }
@@ -95,29 +113,62 @@ impl Core {
         }
     }
 
-    /// Puts a domain to sleep on disk.
-    pub async fn hibernate(self: Arc<Self>, entry: Arc<Entry>) -> Result<api::Hibernated, Problem> {
+    /// Puts a domain to sleep on disk, as somebody asked.
+    pub async fn hibernate(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        asker: Asker,
+    ) -> Result<api::Hibernated, Problem> {
         let _turn = entry.turn.lock().await;
         if entry.state() != DomainState::Running {
             return Err(Problem::new(Code::WrongState, format!("domain {} does not run", entry.name())));
         }
+        let slept = Slept { by: Some(asker.owner), at: time::seconds_now(), ..Slept::default() };
+        locked(&entry.live).hibernating = true;
+        let done = self.put_to_sleep(&entry, slept, Duration::ZERO).await;
+        locked(&entry.live).hibernating = false;
+        Ok(api::Hibernated { report: done? })
+    }
+
+    /// Hibernates a domain that runs, unless it has something to do by itself before `least` is over; whoever calls has its turn.
+    pub async fn put_to_sleep(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        slept: Slept,
+        least: Duration,
+    ) -> Result<api::FreezeReport, Problem> {
         let name = format!("{}.asleep", entry.id);
         let to = self
             .frozen
             .path(&name)
             .or_else(|_| self.frozen.vacant(&name, Medium::Disk))
             .map_err(problem(Code::Internal))?;
-        let before = locked(&entry.row).asleep.replace(name.clone());
+        let reason = slept.reason;
+        let before = {
+            let mut row = locked(&entry.row);
+            (row.asleep.replace(name.clone()), row.slept.replace(slept))
+        };
+        let how = Freezing { stop: true, keep_network: true, least };
         // Written down first: whoever finds it asleep must know where.
-        let done = match self.save(&entry).await {
-            Ok(()) => self.freeze_to(&entry, name, to, true, true).await,
+        let done = match self.save(entry).await {
+            Ok(()) => self.freeze_to(entry, name, to, how).await,
             Err(problem) => Err(problem),
         };
-        if done.is_err() {
-            locked(&entry.row).asleep = before;
-            self.save_soon(&entry);
+        {
+            let mut row = locked(&entry.row);
+            match (&done, &mut row.slept) {
+                (Ok((report, due)), Some(slept)) => {
+                    (slept.due, slept.bytes, slept.settled) = (*due, report.bytes, true);
+                }
+                (Ok(_), None) => {}
+                (Err(_), _) => (row.asleep, row.slept) = before,
+            }
         }
-        Ok(api::Hibernated { report: done? })
+        self.save_soon(entry);
+        let (report, _) = done?;
+        locked(&self.gate.figures).hibernated(reason);
+        self.plan_wake(entry);
+        Ok(report)
     }
 
     /// Removes the image in which a domain slept. What is left of the domain may have it open for a moment yet.
@@ -130,7 +181,11 @@ impl Core {
     }
 
     /// Lets a sleeping domain go on.
-    pub async fn wake(self: Arc<Self>, entry: Arc<Entry>) -> Result<api::Domain, Problem> {
+    pub async fn wake(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        reason: WakeReason,
+    ) -> Result<api::Domain, Problem> {
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
         let (state, asleep) = {
@@ -140,10 +195,17 @@ impl Core {
         if is_live(state) || !asleep {
             return Err(Problem::new(Code::WrongState, format!("domain {} is not hibernated", entry.name())));
         }
-        if let Err(problem) = self.launch(&entry, true).await {
+        let patience = match reason {
+            WakeReason::Request | WakeReason::Call => Patience::Asked,
+            WakeReason::Network | WakeReason::Timer => Patience::Endless,
+        };
+        self.note_wake(&entry);
+        if let Err(problem) = self.launch(&entry, true, patience).await {
             self.give_up_stale(&entry).await;
             return Err(problem);
         }
+        locked(&self.gate.figures).woke(reason);
+        self.event(EventKind::Wake, &entry, &[("reason", word(reason))]);
         Ok(entry.describe(&self.volumes))
     }
 
@@ -165,7 +227,7 @@ impl Core {
         }
         let asleep = {
             let mut row = locked(&entry.row);
-            row.state = DomainState::Exited;
+            (row.state, row.slept) = (DomainState::Exited, None);
             row.asleep.take()
         };
         self.save_soon(entry);

@@ -40,7 +40,12 @@ impl Keeper {
         {
             // Its domain may have ended by it, and be forgotten already.
             let said = match result {
-                Ok(r) => Reply::Frozen { bytes: r.bytes, stop_us: r.stop_us, pause_us: r.pause_us },
+                Ok(r) => Reply::Frozen {
+                    bytes: r.bytes,
+                    stop_us: r.stop_us,
+                    pause_us: r.pause_us,
+                    due_in_ms: r.due_in_ms,
+                },
                 Err(error) => failed(error),
             };
             self.say(&Message::Reply { n, reply: said });

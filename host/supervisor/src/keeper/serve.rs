@@ -1,7 +1,6 @@
 //! What the keeper does when it is asked.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -127,8 +126,11 @@ impl Keeper {
                 }
                 Some(Reply::Done)
             }
-            KeeperCommand::Freeze { id, to, stop, keep_network } => {
-                self.freeze(n, &id, to, stop, keep_network)
+            KeeperCommand::Freeze { id, to, stop, keep_network, least_ms } => {
+                self.freeze(n, &id, keep_network, |fleet, key| match keep_network && stop {
+                    true => fleet.hibernate(key, to, Duration::from_millis(least_ms)),
+                    false => fleet.freeze(key, to, stop),
+                })
             }
             KeeperCommand::KeepDisk { id, disk, needed_by } => self.keep_disk(n, &id, disk, needed_by),
             KeeperCommand::Release { id } => {
@@ -220,7 +222,13 @@ impl Keeper {
         }
     }
 
-    fn freeze(&mut self, n: u64, id: &str, to: PathBuf, stop: bool, keep_network: bool) -> Option<Reply> {
+    fn freeze(
+        &mut self,
+        n: u64,
+        id: &str,
+        keep_network: bool,
+        begin: impl FnOnce(&doppel_domain::Fleet, doppel_domain::Key),
+    ) -> Option<Reply> {
         let key = match self.running(id) {
             Ok(domain) => domain.key,
             Err(said) => return Some(said),
@@ -233,7 +241,7 @@ impl Keeper {
         }
         self.write_note(key);
         self.freezes.insert(key, n);
-        self.fleet.freeze(key, to, stop);
+        begin(&self.fleet, key);
         None
     }
 

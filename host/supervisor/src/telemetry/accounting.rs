@@ -1,6 +1,5 @@
 //! What domains use and what the host has: stats, info, metrics.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -22,6 +21,7 @@ impl Core {
             if let Ok(Reply::Usage(usage)) =
                 self.ask(&entry, KeeperCommand::Usage { id: entry.id.clone() }).await
             {
+                self.note_usage(&entry, &usage);
                 now = *usage;
             }
             if let Ok(Reply::Memory { private_bytes, shared_bytes }) =
@@ -44,10 +44,14 @@ impl Core {
         let (cpus, memory_bytes) = capacity();
         let table = locked(&self.domains);
         let (reserved_cpus, reserved_memory_bytes) = table.reserved(None);
-        let mut domains = BTreeMap::new();
-        for entry in table.by_id.values() {
-            *domains.entry(state_name(entry.state())).or_insert(0) += 1;
+        let mut states: Vec<(api::DomainState, u64)> = Vec::new();
+        for state in table.by_id.values().map(|entry| entry.state()) {
+            match states.iter_mut().find(|(known, _)| *known == state) {
+                Some((_, n)) => *n += 1,
+                None => states.push((state, 1)),
+            }
         }
+        let domains = states.into_iter().map(|(state, n)| (state_name(state), n)).collect();
         api::Info {
             cpus: cpus as u32,
             memory_bytes,
@@ -56,6 +60,7 @@ impl Core {
             cgroups: doppel_domain::cgroups().into(),
             domains,
             store: self.store.to_string_lossy().into_owned(),
+            memory: self.memory_info(),
         }
     }
 
@@ -77,6 +82,7 @@ impl Core {
         write_domains(&mut text, &all);
         text.push_str(&self.service_metrics().await);
         text.push_str(&self.stages.text());
+        text.push_str(&self.gate_metrics());
         Ok(text)
     }
 

@@ -21,6 +21,7 @@ from .._wire import (
     mounted,
     present,
     rate_of,
+    residency,
     resources,
     rules_of,
     seconds,
@@ -106,6 +107,10 @@ class AsyncSandbox:
         allow: Sequence[str] = (),
         dns: str | None = None,
         network_rate: NetworkRate | None = None,
+        hibernate_after: float | None = None,
+        priority: int | None = None,
+        pinned: bool | None = None,
+        memory_wait: float | None = None,
         client: AsyncClient | None = None,
     ) -> AsyncSandbox:
         """Makes a sandbox from a root image and starts it.
@@ -130,6 +135,10 @@ class AsyncSandbox:
         by name), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
         reaches public addresses, and private ones that `allow` names (`10.0.0.0/8:443`). `rules` come before those: the
         first that fits decides. `dns` is another name server than the host's, `network_rate` the most bytes a second.
+
+        After `hibernate_after` seconds without work it hibernates by itself, and wakes when it is used, called over its
+        network, or a timer of it is due; not if it is `pinned`. When the host is short of memory, those of higher
+        `priority` start first and hibernate last; a start waits for memory for `memory_wait` seconds at most.
         """
         body: dict[str, Any] = present(
             image=image,
@@ -147,6 +156,7 @@ class AsyncSandbox:
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
             network=wire_network(ports, rules, allow, dns, network_rate, network),
+            residency=residency(hibernate_after, priority, pinned, memory_wait),
         )
         http = connection(client)
         try:
@@ -334,8 +344,12 @@ class AsyncSandbox:
         labels: Mapping[str, str] | None = None,
         rules: Sequence[NetworkRule] | None = None,
         network_rate: NetworkRate | None = None,
+        hibernate_after: float | None = None,
+        priority: int | None = None,
+        pinned: bool | None = None,
+        memory_wait: float | None = None,
     ) -> Domain:
-        """Changes its limits, at once, its labels, and the rules and rates of its network.
+        """Changes its limits, at once, its labels, the rules and rates of its network, and when it hibernates.
 
         `rules` are in place of all it had, `allow` included; connections that they forbid end. `network_rate` is in
         place of both rates it had.
@@ -345,6 +359,7 @@ class AsyncSandbox:
             resources=limits or None,
             labels=None if labels is None else dict(labels),
             network=present(rules=None if rules is None else rules_of(rules), rate=rate_of(network_rate)) or None,
+            residency=residency(hibernate_after, priority, pinned, memory_wait),
         )
 
     async def info(self) -> Domain:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .._wire import Command, Ports, argv, present, resources, seconds, segment, strings
+from .._wire import Command, Ports, argv, present, residency, resources, seconds, segment, strings
 from .._wire import network as wire_network
 from ..errors import ApiError, CloneError, from_problem
 from ..models import Domain, FreezeReport, FrozenImage, NetworkRate, NetworkRule, decode
@@ -80,6 +80,10 @@ class AsyncTemplate:
         allow: Sequence[str] = (),
         dns: str | None = None,
         network_rate: NetworkRate | None = None,
+        hibernate_after: float | None = None,
+        priority: int | None = None,
+        pinned: bool | None = None,
+        memory_wait: float | None = None,
     ) -> builtins.list[AsyncSandbox]:
         """Makes clones, which go on where it was frozen; each has a name, a clock and a randomness of its own.
 
@@ -99,6 +103,7 @@ class AsyncTemplate:
             labels=strings(labels),
             auto_remove=auto_remove,
             network=wire_network(ports, rules, allow, dns, network_rate, network),
+            residency=residency(hibernate_after, priority, pinned, memory_wait),
         )
         answer = await self._client.request("POST", f"{self._path}/clone", json=body, unlimited=True)
         from .sandbox import AsyncSandbox

@@ -138,6 +138,9 @@ pub(crate) enum KeeperCommand {
         stop: bool,
         /// It is hibernated: its connections stay, and [`Notification::Called`] says when something comes for it.
         keep_network: bool,
+        /// One that is hibernated stays as it is if it has something to do by itself before so many milliseconds are over.
+        #[serde(default)]
+        least_ms: u64,
     },
     /// Keeps what is on a disk now that it writes. Answered by [`Reply::KeptDisk`].
     KeepDisk {
@@ -452,6 +455,9 @@ pub(crate) enum Reply {
         stop_us: u64,
         /// Microseconds for which it did.
         pause_us: u64,
+        /// Milliseconds until it has something to do by itself, if ever.
+        #[serde(default)]
+        due_in_ms: Option<u64>,
     },
     /// To [`KeeperCommand::KeepDisk`].
     KeptDisk {

@@ -15,8 +15,16 @@ use crate::limits;
 const LOOKED_UP: [&str; 9] =
     ["image", "name", "command", "entrypoint", "env", "working_dir", "user", "network", "freeze_as"];
 /// The supervisor sees to these itself.
-const ITS_OWN: [&str; 7] =
-    ["auto_remove", "restart", "labels", "health", "stop_signal", "stop_timeout_seconds", "timeout_seconds"];
+const ITS_OWN: [&str; 8] = [
+    "auto_remove",
+    "restart",
+    "labels",
+    "health",
+    "stop_signal",
+    "stop_timeout_seconds",
+    "timeout_seconds",
+    "residency",
+];
 
 pub(super) fn serialize<S: Serializer>(spec: &CreateDomain, to: S) -> Result<S::Ok, S::Error> {
     let Value::Object(mut fields) = serde_json::to_value(spec).map_err(S::Error::custom)? else {
