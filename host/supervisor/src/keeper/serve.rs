@@ -1,6 +1,7 @@
 //! What the keeper does when it is asked.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
