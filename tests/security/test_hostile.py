@@ -267,8 +267,10 @@ def test_a_domain_has_its_swap_region_and_nothing_behind_it(image, gate):
     """A guest kernel that was taken over finds zeros in the region, writes in it, and makes it no longer."""
     size = 64 << 20
     p = subprocess.Popen(
-        [DOPPEL, "run", "--rm", "-i", "--memory", "64m", "--memory-swap", "128m", image, "--"]
-        + ["/hostile", "swap", hex(gate), str(size)],
+        [
+            *[DOPPEL, "run", "--rm", "-i", "--memory", "64m", "--memory-swap", "128m", image, "--"],
+            *["/hostile", "swap", hex(gate), str(size)],
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

@@ -234,7 +234,7 @@ def short(gatekeeper, busybox):
     return d
 
 
-WANTS = {"resources": {"memory_reservation_bytes": FAT << 20}}
+WANTS: dict[str, Any] = {"resources": {"memory_reservation_bytes": FAT << 20}}
 
 
 def start_later(d: Doppeld, image: str, name: str, said: dict[str, Any], **more: Any) -> threading.Thread:

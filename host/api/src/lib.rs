@@ -23,7 +23,6 @@ pub mod schema;
 mod system;
 pub mod validate;
 mod volume;
-mod words;
 
 pub use debug::{DebugEvent, DebugEventOptions, SetDebugEvents, ThreadStack};
 pub use disk::{CreateDisk, Disk, RemoveDisk, ResizeDisk};
@@ -48,7 +47,7 @@ pub use frozen::{
 };
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
 pub use network::{Attached, NetworkStats, TrafficStats, UpdateNetwork};
-pub use problem::{Code, Problem};
+pub use problem::{Code, Problem, in_words};
 pub use residency::{Hibernation, HibernationReason, MemoryInfo, Waiting, WaitingFor, WakeReason};
 pub use system::{
     Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Service, UpgradeCheck,
@@ -58,7 +57,6 @@ pub use volume::{
     CreateVolume, MountPoint, RemoveVolume, StorageStats, Volume, VolumePruneOptions, VolumePruneReport,
     has_labels,
 };
-pub use words::in_words;
 
 pub use validate::Validate;
 

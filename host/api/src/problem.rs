@@ -1,9 +1,13 @@
 //! How requests are refused (RFC 9457, problem+json).
 
+mod words;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub use words::in_words;
 
 /// Stable codes of errors; programs may depend on them, on the texts they must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

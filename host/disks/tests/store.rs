@@ -96,7 +96,9 @@ fn who_writes_is_alone_and_who_reads_is_not() {
     assert!(matches!(store.hold(&disk, true), Err(Error::InUse(_))));
     assert!(in_use(store.snapshot("db", "s2")) && in_use(store.clone_of("db", "c2")) && disk.is_written());
     drop(writer);
-    ["db", "s1", "c1"].map(|name| store.remove(name).unwrap());
+    for name in ["db", "s1", "c1"] {
+        store.remove(name).unwrap();
+    }
 }
 
 #[test]

@@ -67,6 +67,7 @@ impl Peer {
             sessions: Mutex::default(),
             guests: Guests::default(),
             group: None,
+            paging: Mutex::default(),
             record: None,
         };
         Self { core: Arc::new(core), process }

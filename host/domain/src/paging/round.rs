@@ -275,7 +275,8 @@ mod tests {
 
     #[test]
     fn the_hand_goes_round_and_takes_what_is_wanted() {
-        let run = |addr: u64, pages: u64| Run { addr: addr * PAGE, len: pages * PAGE, own: addr % 2 == 0 };
+        let run =
+            |addr: u64, pages: u64| Run { addr: addr * PAGE, len: pages * PAGE, own: addr.is_multiple_of(2) };
         let runs = [(3, run(2, 4)), (3, run(9, 1)), (7, run(2, 8))];
         let mut hand = (0, 0);
         let mut take = |pages: u64| -> Vec<(i32, u64, u64, u64)> {

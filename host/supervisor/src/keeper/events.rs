@@ -177,7 +177,8 @@ impl Keeper {
     fn domain_ended(&mut self, id: String, ended: Ended) {
         // A program that has ended by itself has begun, though we may not have heard yet that its files were served.
         if matches!(ended.outcome, doppel_domain::Outcome::Exited(_))
-            && let Some((warnings, stages)) = self.domains.get_mut(&id).and_then(|domain| domain.unserved.take())
+            && let Some((warnings, stages)) =
+                self.domains.get_mut(&id).and_then(|domain| domain.unserved.take())
         {
             self.started(ended.key, &id, warnings, stages);
         }

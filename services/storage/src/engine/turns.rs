@@ -82,10 +82,10 @@ impl Clock {
 
     /// What of it goes on, by what is seen; one that goes on again does so from `least` on.
     pub fn run(&mut self, seen: &Seen, least: Each<u64>, now: Instant) {
-        for i in 0..least.len() {
+        for (i, least) in least.into_iter().enumerate() {
             let runs = !seen.stands(i, now);
             if runs && !self.runs[i] {
-                self.shows[i] = self.shows[i].max(least[i]);
+                self.shows[i] = self.shows[i].max(least);
             }
             self.runs[i] = runs;
         }
