@@ -19,7 +19,7 @@ BUDGET = 64
 
 
 def fat(then: str = "exec sleep 100000") -> tuple[str, ...]:
-    return ("sh", "-c", f"yes | head -c {FAT}m > /tmp/fat; echo full; {then}")
+    return ("sh", "-c", f"yes | head -c {FAT}m > /dev/shm/fat; echo full; {then}")
 
 
 def gate(**rules: Any) -> str:
@@ -161,6 +161,7 @@ def test_timers_are_kept(gatekeeper, busybox):
         due = domain(d, "sleeper")["hibernated"]["wakes_at"]
         assert due > time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
         if again:
+            time.sleep(0.3)  # until that is written down
             d.kill()
             d.start()
             assert is_asleep(d, "sleeper") and domain(d, "sleeper")["hibernated"]["wakes_at"] == due
@@ -204,7 +205,7 @@ def test_the_least_recently_active_gives_its_memory(gatekeeper, busybox):
     assert (found["by"], found["reason"]) == ("gatekeeper", "memory")
     # Its memory comes back when it is wanted, and another one's goes.
     is_full(d, "third")
-    assert run(d, "second", "cat", "/tmp/fat")[:4] == b"y\ny\n"
+    assert run(d, "second", "cat", "/dev/shm/fat")[:4] == b"y\ny\n"
     assert is_asleep(d, "first")
     assert metric(d, 'doppel_hibernations_total{reason="memory"}') == 2
 
@@ -253,8 +254,8 @@ def test_starts_wait_for_memory_and_say_so(short, busybox):
     assert "Created (waiting for memory)" in ok(d.cli("ps"))
     assert d.get("/v1/info").ok()["memory"]["waiting"] == 1
     assert metric(d, "doppel_memory_waiting") == 1
-    # One that needs less passes for a while.
-    create(d, busybox, "little", wait_seconds=0).ok()
+    # One of higher priority that needs less passes.
+    create(d, busybox, "little", wait_seconds=0, priority=1).ok()
     # One that is not to wait is refused, and so is what can never be.
     assert "is not to wait" in create(d, busybox, "x", wait_seconds=0, **WANTS).problem(409, "capacity")
     never = {"memory_reservation_bytes": 2 * BUDGET << 20}
