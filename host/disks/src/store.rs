@@ -302,6 +302,10 @@ impl DiskStore {
         for name in names(&self.root)?.into_iter().filter(counts) {
             let dir = self.dir_of(&name);
             match read_record(&dir) {
+                // It appears with its record: whoever removed it has died.
+                Err(Error::NotFound(_)) if name.starts_with(KEPT) => {
+                    fs::remove_dir_all(&dir).doing("remove", &dir)?;
+                }
                 Err(Error::NotFound(_)) => {}
                 Ok(record) if record.needed_by.as_ref().is_some_and(|by| !by.exists()) => {
                     fs::remove_dir_all(&dir).doing("remove", &dir)?;

@@ -192,8 +192,12 @@ fn what_was_not_finished_goes() {
     store.create("kept", BLOCK).unwrap();
     fs::create_dir_all(dir.path().join("disks/.gone-1/x")).unwrap();
     fs::create_dir_all(dir.path().join("disks/.new-1")).unwrap();
+    // What was kept, and was just being removed.
+    fs::create_dir_all(dir.path().join("disks/.kept-1")).unwrap();
     fs::write(dir.path().join("disks/.layers/nobodys"), b"").unwrap();
     store.sweep().unwrap();
-    assert!(!dir.path().join("disks/.gone-1").exists() && !dir.path().join("disks/.new-1").exists());
+    for name in [".gone-1", ".new-1", ".kept-1"] {
+        assert!(!dir.path().join("disks").join(name).exists(), "{name}");
+    }
     assert_eq!((store.list().unwrap().len(), layers(dir.path())), (1, 1));
 }
