@@ -154,6 +154,12 @@ pub(crate) fn borrow(loan: impl Read) -> HashMap<(String, u64), Vec<OwnedFd>> {
 mod tests {
     use super::*;
 
+    /// Domains and descriptors that are held.
+    fn counts(held: &HeldMemory) -> (usize, usize) {
+        let held = locked(&held.held);
+        (held.domains.len(), held.descriptors)
+    }
+
     #[test]
     fn a_loan_is_its_keepers_and_of_its_supervisor() {
         let held = HeldMemory::of_most(8);
@@ -170,7 +176,7 @@ mod tests {
         held.forget("a", 1);
         assert_eq!(locked(&held.held).domains.len(), 2);
         held.forget("a", 2);
-        assert_eq!((locked(&held.held).domains.len(), locked(&held.held).descriptors), (1, 1));
+        assert_eq!(counts(&held), (1, 1));
     }
 
     #[test]
@@ -187,6 +193,6 @@ mod tests {
         assert_eq!(locked(&held.held).domains.len(), 1);
         // Another run of one that is held has no more of it.
         held.take(1, "a", 3, 1, false);
-        assert_eq!((locked(&held.held).domains.len(), locked(&held.held).descriptors), (0, 0));
+        assert_eq!(counts(&held), (0, 0));
     }
 }
