@@ -34,7 +34,6 @@ pub struct Info {
     /// Directory of images and state.
     pub store: String,
     /// What the gatekeeper knows of memory.
-    #[serde(default)]
     pub memory: crate::MemoryInfo,
 }
 

@@ -903,7 +903,7 @@ class Info:
     #: Domains by state.
     domains: dict[str, int]
     #: What the gatekeeper knows of memory.
-    memory: MemoryInfo = field(default_factory=MemoryInfo)
+    memory: MemoryInfo
     #: Memory of the host in bytes.
     memory_bytes: int
     #: CPUs set aside by reservations.
