@@ -138,7 +138,8 @@ mod tests {
         let own: Vec<_> = walked.into_iter().filter(|r| r.own).collect();
         let looked = Resident::default().look(&pagemap, ends).unwrap();
         assert_eq!(own, looked.into_iter().filter(|r| r.own).collect::<Vec<_>>());
-        assert_eq!(own.iter().map(|r| r.len / PAGE).sum::<u64>(), 51);
+        // Somebody may have used the memory before.
+        assert!((51..=60).contains(&own.iter().map(|r| r.len / PAGE).sum::<u64>()), "{own:?}");
     }
 
     #[test]
