@@ -1,13 +1,12 @@
 //! What of a running domain's user memory is in memory, and may be moved to its swap region.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 
 use doppel_abi_machine::layout::{PAGE, USER_END};
 use doppel_sys::pagemap;
 
 use crate::error::{Error, Result};
-use crate::scan::{pages, parse_mapping};
+use crate::scan::{pages, private_mappings};
 
 /// Runs of a process' own pages with at most so many untouched ones between them become one: each costs a mapping.
 const JOIN: u64 = 16 * PAGE;
@@ -47,22 +46,13 @@ pub fn resident(pid: i32, swap: u64) -> Result<Resident> {
 
 /// The same of what lies below this address.
 fn resident_below(pid: i32, swap: u64, most: u64) -> Result<Resident> {
-    let failed = |what: &str| Error::host(format!("read /proc/{pid}/{what}"));
-    let maps = File::open(format!("/proc/{pid}/maps")).map_err(failed("maps"))?;
-    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed("pagemap"))?;
+    let failed = || Error::host(format!("read /proc/{pid}/pagemap"));
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed())?;
     let mut all = Resident::default();
-    for line in BufReader::new(maps).lines() {
-        let line = line.map_err(failed("maps"))?;
-        let m = parse_mapping(&line)
-            .ok_or_else(|| Error::Request(format!("odd line in /proc/{pid}/maps: {line}")))?;
-        if m.start >= most {
-            break;
-        }
-        if !m.private {
-            continue;
-        }
+    for m in private_mappings(pid, most)? {
+        let m = m?;
         let gap = if m.inode == 0 { JOIN } else { 0 };
-        let found = all.look(&pagemap, (m.start, m.end)).map_err(failed("pagemap"))?;
+        let found = all.look(&pagemap, (m.start, m.end)).map_err(failed())?;
         for run in found.into_iter().filter(|run| run.own || m.inode == swap) {
             all.bytes += run.len;
             match all.runs.last_mut() {

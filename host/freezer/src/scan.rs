@@ -170,19 +170,16 @@ pub struct Own {
 /// # Errors
 /// If it is gone.
 pub fn own_pages(pid: i32, share: Option<u64>) -> Result<Own> {
-    let failed = |what: &str| Error::host(format!("read /proc/{pid}/{what}"));
-    let maps = File::open(format!("/proc/{pid}/maps")).map_err(failed("maps"))?;
-    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed("pagemap"))?;
+    let failed = || Error::host(format!("read /proc/{pid}/pagemap"));
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed())?;
     let mut own = Own::default();
-    for line in BufReader::new(maps).lines() {
-        let line = line.map_err(failed("maps"))?;
-        let m = parse_mapping(&line)
-            .ok_or_else(|| Error::Request(format!("odd line in /proc/{pid}/maps: {line}")))?;
+    for m in mappings(pid)? {
+        let m = m?;
         own.mappings += 1;
         if m.start >= USER_END || !m.private {
             continue;
         }
-        let runs = private_pages(&pagemap, m.start, m.end).map_err(failed("pagemap"))?;
+        let runs = private_pages(&pagemap, m.start, m.end).map_err(failed())?;
         if share == Some(m.inode) {
             own.shared_mappings += 1;
             own.shared += m.end - m.start - runs.iter().map(|r| r.1).sum::<u64>();
@@ -254,7 +251,23 @@ pub(crate) struct Mapping {
     pub inode: u64,
 }
 
-pub(crate) fn parse_mapping(line: &str) -> Option<Mapping> {
+/// The mappings of a process, by address.
+pub(crate) fn mappings(pid: i32) -> Result<impl Iterator<Item = Result<Mapping>>> {
+    let failed = move || Error::host(format!("read /proc/{pid}/maps"));
+    let maps = File::open(format!("/proc/{pid}/maps")).map_err(failed())?;
+    Ok(BufReader::new(maps).lines().map(move |line| {
+        let line = line.map_err(failed())?;
+        parse_mapping(&line).ok_or_else(|| Error::Request(format!("odd line in /proc/{pid}/maps: {line}")))
+    }))
+}
+
+/// The private ones that begin below this address.
+pub(crate) fn private_mappings(pid: i32, below: u64) -> Result<impl Iterator<Item = Result<Mapping>>> {
+    let below = mappings(pid)?.take_while(move |m| m.as_ref().map_or(true, |m| m.start < below));
+    Ok(below.filter(|m| m.as_ref().map_or(true, |m| m.private)))
+}
+
+fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let private = words.next()?.as_bytes().get(3) == Some(&b'p');
@@ -264,26 +277,17 @@ pub(crate) fn parse_mapping(line: &str) -> Option<Mapping> {
 }
 
 fn scan_process(plan: &mut Plan, inner: i32, pid: i32, parents: &[u64]) -> Result<()> {
-    let failed = |what: &str| Error::host(format!("read /proc/{pid}/{what}"));
-    let maps = File::open(format!("/proc/{pid}/maps")).map_err(failed("maps"))?;
-    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed("pagemap"))?;
-    for line in BufReader::new(maps).lines() {
-        let line = line.map_err(failed("maps"))?;
-        let m = parse_mapping(&line)
-            .ok_or_else(|| Error::Request(format!("odd line in /proc/{pid}/maps: {line}")))?;
-        if m.start >= USER_END {
-            break;
-        }
-        if !m.private {
-            continue;
-        }
+    let failed = || Error::host(format!("read /proc/{pid}/pagemap"));
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed())?;
+    for m in private_mappings(pid, USER_END)? {
+        let m = m?;
         let source = Source::Process(pid);
         if parents.contains(&m.inode) {
             // Its own frozen image, share file or swap region: all of it is content; pages of zeros are found when it is copied.
             plan.add(inner, source, &[(m.start, m.end - m.start)]);
             continue;
         }
-        let runs = private_pages(&pagemap, m.start, m.end).map_err(failed("pagemap"))?;
+        let runs = private_pages(&pagemap, m.start, m.end).map_err(failed())?;
         let (gap, fill) = if m.inode == 0 { (JOIN_ANONYMOUS, false) } else { (JOIN_FILE, true) };
         plan.add_joined(inner, source, &runs, gap * PAGE, fill);
     }

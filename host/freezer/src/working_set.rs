@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use doppel_abi_machine::frozen::Segment;
 
 use crate::error::{Error, Result};
-use crate::scan::{children, namespace_pid, pages, parse_mapping};
+use crate::scan::{children, namespace_pid, pages, private_mappings};
 
 const SUFFIX: &str = "touched";
 /// First line of the file.
@@ -130,14 +130,13 @@ impl WorkingSet {
 /// Pages of `inode` that are in the page tables of a process: (address, length).
 fn touched_by(pid: i32, inode: u64) -> Result<Vec<(u64, u64)>> {
     const PRESENT: u64 = 1 << 63;
-    let failed = |what: &str| Error::host(format!("read /proc/{pid}/{what}"));
-    let maps = File::open(format!("/proc/{pid}/maps")).map_err(failed("maps"))?;
-    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed("pagemap"))?;
+    let failed = || Error::host(format!("read /proc/{pid}/pagemap"));
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed())?;
     let mut found = Vec::new();
-    for line in BufReader::new(maps).lines() {
-        let line = line.map_err(failed("maps"))?;
-        if let Some(m) = parse_mapping(&line).filter(|m| m.private && m.inode == inode) {
-            found.extend(pages(&pagemap, m.start, m.end, |e| e & PRESENT != 0).map_err(failed("pagemap"))?);
+    for m in private_mappings(pid, u64::MAX)? {
+        let m = m?;
+        if m.inode == inode {
+            found.extend(pages(&pagemap, m.start, m.end, |e| e & PRESENT != 0).map_err(failed())?);
         }
     }
     Ok(found)
