@@ -1,4 +1,4 @@
-//! Memory of other processes, copied by the kernel.
+//! Memory of the host, and of other processes, copied by the kernel.
 
 use std::fs::File;
 use std::io;
@@ -6,6 +6,17 @@ use std::os::unix::fs::FileExt;
 
 /// Most pieces the kernel takes in one call (UIO_MAXIOV).
 const MOST_PIECES: usize = 1024;
+
+/// Bytes of the host's memory that can be given away without paging (`MemAvailable`, proc_meminfo(5)); none: it does not say.
+#[must_use]
+pub fn available() -> Option<u64> {
+    available_by(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn available_by(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
 
 /// Copies pieces `(address, length)` of a process' memory one after the other to `buf`, which they must fill.
 ///
@@ -54,7 +65,15 @@ fn read_protected(pid: i32, pieces: &[(u64, usize)], buf: &mut [u8]) -> io::Resu
 
 #[cfg(test)]
 mod tests {
-    use super::read_process;
+    use super::{available, available_by, read_process};
+
+    #[test]
+    fn what_the_host_can_give_away() {
+        let meminfo = "MemTotal:       24000000 kB\nMemFree: 1 kB\nMemAvailable:   12345 kB\n";
+        assert_eq!(available_by(meminfo), Some(12345 * 1024));
+        assert_eq!(available_by("MemTotal: 1 kB\n"), None);
+        assert!(available().is_some_and(|bytes| bytes > 0));
+    }
 
     #[test]
     fn reads_itself() {

@@ -5,7 +5,6 @@
 //! own frozen image wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -34,11 +33,8 @@ pub(crate) struct Shadows<'a> {
 pub(crate) fn room(core: &Core, load: &Load) -> bool {
     let guest = core.born.memory_limit.load(Ordering::Relaxed);
     let inside = guest == 0 || load.total.saturating_add(load.bytes) <= group_limit(guest);
-    let available = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
-    });
-    inside && available.is_some_and(|kib| load.bytes.saturating_mul(2) <= kib << 10)
+    let available = doppel_sys::memory::available();
+    inside && available.is_some_and(|bytes| load.bytes.saturating_mul(2) <= bytes)
 }
 
 impl<'a> Shadows<'a> {

@@ -13,17 +13,11 @@ pub(super) struct Sample {
 
 /// Asks it. A host that does not say has memory without end: nothing waits for what nobody could tell to be there.
 pub(super) fn sample(with_pressure: bool) -> Sample {
-    let available = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
     let told = || pressure(&fs::read_to_string("/proc/pressure/memory").ok()?);
     Sample {
-        available: available.unwrap_or(u64::MAX),
+        available: doppel_sys::memory::available().unwrap_or(u64::MAX),
         pressure: if with_pressure { told().unwrap_or(0.0) } else { 0.0 },
     }
-}
-
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn pressure(psi: &str) -> Option<f64> {
@@ -37,9 +31,6 @@ mod tests {
 
     #[test]
     fn what_the_host_writes() {
-        let meminfo = "MemTotal:       24000000 kB\nMemFree: 1 kB\nMemAvailable:   12345 kB\n";
-        assert_eq!(available(meminfo), Some(12345 * 1024));
-        assert_eq!(available("MemTotal: 1 kB\n"), None);
         let psi =
             "some avg10=12.34 avg60=1.00 avg300=0.00 total=1\nfull avg10=9.00 avg60=0 avg300=0 total=0\n";
         assert_eq!(pressure(psi), Some(12.34));
