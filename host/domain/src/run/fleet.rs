@@ -26,7 +26,7 @@ use doppel_freezer::FrozenStore;
 use rustix::event::{EventfdFlags, epoll};
 
 use crate::freeze::frozen::{FreezeReport, Resume};
-use crate::freeze::sharer::Sharer;
+use crate::freeze::sharer::sharer;
 use crate::launch::start_threads;
 use crate::limits::cgroup::Usage;
 use crate::lock::lock;
@@ -35,6 +35,7 @@ use crate::registry::Registry;
 use crate::registry::adopt::Predecessors;
 use crate::run::key::Key;
 use crate::run::reaper::Reaper;
+use crate::run::rounds::Rounds;
 use crate::run::workers;
 use crate::session::{Session, SessionEnd};
 use crate::{Captured, Domain, DomainConfig, Error, Images, Outcome, Output};
@@ -236,7 +237,7 @@ pub struct Fleet {
     wake: Arc<OwnedFd>,
     sender: Sender<Done>,
     results: Receiver<Done>,
-    sharer: Sharer,
+    sharer: Rounds,
     reaper: Reaper,
     /// Not given up between one domain and the next.
     _holder: Arc<Registry>,
@@ -284,7 +285,7 @@ impl Fleet {
             wake: Arc::new(wake),
             sender,
             results,
-            sharer: Sharer::default(),
+            sharer: sharer(),
             reaper,
             _holder: holder,
         })

@@ -7,6 +7,7 @@ pub mod foreground;
 pub mod key;
 pub mod outcome;
 pub mod reaper;
+pub mod rounds;
 pub mod state;
 pub mod takeover;
 pub mod workers;

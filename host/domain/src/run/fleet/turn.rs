@@ -8,7 +8,6 @@ use rustix::io::Errno;
 
 use super::{BATCH, Done, Ended, Event, Fleet, OURS, PROCESS, SessionEvent, SessionKey};
 use crate::io::console::End;
-use crate::paging::pager;
 use crate::run::key::Key;
 use crate::session::SessionEnd;
 use crate::{Domain, Error};
@@ -96,10 +95,7 @@ impl Fleet {
                 let result = result.and_then(|limits| {
                     let Some(live) = self.live.get(&key.0) else { return Ok(()) };
                     live.domain.limited(&limits);
-                    let core = &live.domain.core;
-                    core.set_memory(limits.memory_bytes, limits.memory_target_bytes)?;
-                    pager::look_after(core);
-                    Ok(())
+                    self.set_memory(key, limits.memory_bytes, limits.memory_target_bytes)
                 });
                 events.push(Event::Limited { key, result });
             }
