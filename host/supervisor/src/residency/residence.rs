@@ -111,3 +111,19 @@ pub(crate) fn counters(usage: &Usage) -> Option<Counters> {
         packets: traffic.sent.packets.saturating_add(traffic.received.packets),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times are told as they were before the supervisor was replaced, to the last digit.
+    #[test]
+    fn what_is_written_down_is_read_as_it_was() {
+        for n in 0..10_000_u32 {
+            let at = 1_795_753_700.0 + f64::from(n) * 9.7e-6;
+            let slept = Slept { at, due: Some(at + 9.0), settled: true, ..Slept::default() };
+            let read: Slept = serde_json::from_slice(&serde_json::to_vec(&slept).unwrap()).unwrap();
+            assert_eq!(read, slept);
+        }
+    }
+}
