@@ -2,6 +2,7 @@
 import contextlib
 import fcntl
 import os
+import pathlib
 import pty
 import re
 import select
@@ -394,6 +395,35 @@ def test_killed_tool_leaves_nothing(domain):
     p.kill()
     p.wait()
     assert procs and eventually(lambda: not still_there(procs)), still_there(procs)
+
+
+def test_starts_wait_for_no_dead_command(domain):
+    """A process stays in the control groups of a command that was killed: others start as fast as ever."""
+
+    def start() -> float:
+        times = []
+        for _ in range(5):
+            begin = time.monotonic()
+            domain.run("true", image="busybox").ok()
+            times.append(time.monotonic() - begin)
+        return min(times)
+
+    before = domain_cgroups()
+    p = domain.start("sh", "-c", "echo ready; sleep 100", image="busybox", stdin=subprocess.DEVNULL)
+    assert p.stdout.readline() == b"ready\n"
+    free = start()
+    groups = domain_cgroups() - before
+    stays = subprocess.Popen(["sleep", "100"])
+    for group in groups:
+        pathlib.Path(group, "cgroup.procs").write_text(f"{stays.pid}\n")
+    p.kill()
+    p.wait()
+    occupied = start()
+    stays.kill()
+    stays.wait()
+    # Someone's start removes them.
+    assert groups and eventually(lambda: start() and not groups & domain_cgroups()), groups
+    assert occupied < 3 * free + 0.05, (occupied, free)
 
 
 def test_background_processes_end_with_the_first(domain):

@@ -280,7 +280,10 @@ impl Registry {
             }
             let Ok(other) = fs::read_link(link) else { continue };
             match other.to_str() {
-                Some(other) if other != self.name => sweep_one(&self.base, other, &mut Patience::default()),
+                // What is wanted of it is free as soon as its processes have gone.
+                Some(other) if other != self.name => {
+                    sweep_one(&self.base, other, &mut Patience { for_ends: true, ..Patience::default() });
+                }
                 _ => return Ok(false),
             }
         }
@@ -325,6 +328,7 @@ fn enroll(base: &Path) -> io::Result<(String, File)> {
 }
 
 /// What a sweep waits for.
+#[derive(Default)]
 struct Patience {
     /// Sweeps of other processes.
     for_others: bool,
@@ -332,16 +336,11 @@ struct Patience {
     for_ends: bool,
 }
 
-impl Default for Patience {
-    fn default() -> Self {
-        Self { for_others: false, for_ends: true }
-    }
-}
-
 /// Removes what processes left behind that died suddenly, looking at `most` of them at most.
 fn sweep(base: &Path, own: &str, most: usize) {
     let Ok(entries) = fs::read_dir(base.join("holders")) else { return };
     let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
+    // A start waits for nobody: what others leave is found again by the next one.
     let mut patience = Patience { for_others: most == usize::MAX, ..Patience::default() };
     for name in names.filter(|n| !n.ends_with(".sock") && n != own).take(most) {
         sweep_one(base, &name, &mut patience);
