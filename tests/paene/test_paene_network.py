@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+import time
 
 import pytest
 from conftest import HERE, beside, eventually, run, text
@@ -387,3 +388,36 @@ for to in ("192.168.250.250", "10.88.255.254", "10.88.0.1"):
     asks = made("net-asks-echo", "paene", image="debian")
     code = ping.PING.replace("sys.argv[1:]", repr([other["ip4"], other["ip6"]]))
     assert text(doppeld.cli("exec", asks["name"], "python3", "-c", code)) == '["answers", "answers"]\n'
+
+
+ALL_OF_IT = """
+import socket
+s = socket.create_server(("", 7000))
+print("listens", flush=True)
+while True:
+    with s.accept()[0] as c:
+        while c.recv(1000):
+            pass
+        c.sendall(b"a" * 3_000_000)
+"""
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+def test_what_was_sent_before_the_end_arrives(started, image, ends_first):
+    """Also if who called has ended its side, and reads later than the program ends its own."""
+    port = free_port()
+    opts = ("--network", "nat", "-p", f"127.0.0.1:{port}:7000")
+    server = ALL_OF_IT if ends_first else ALL_OF_IT.replace("while c.recv(1000)", "if c.recv(1000)")
+    p = started("python3", "-c", server, image=image("debian"), opts=opts)
+    assert p.stdout.readline() == b"listens\n"
+    for _ in range(20):
+        with socket.socket() as s:
+            # Most of it must wait in the domain.
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.settimeout(60)
+            s.connect(("127.0.0.1", port))
+            s.sendall(b"question")
+            if ends_first:
+                s.shutdown(socket.SHUT_WR)
+            time.sleep(0.1)
+            assert len(s.makefile("rb").read()) == 3_000_000

@@ -35,6 +35,8 @@ pub(super) struct Connection {
     /// The domain's kernel has answered; who called has been told so.
     met: bool,
     told: bool,
+    /// The program's last byte has come; some before it may wait for room in the channel, also when the connection is over.
+    all_sent: bool,
     /// The program's end has been told to the channel.
     up_ended: bool,
     /// The channel's end has been told to the program.
@@ -128,6 +130,7 @@ impl Connection {
             calls: None,
             met: false,
             told: false,
+            all_sent: false,
             up_ended: false,
             down_ended: false,
         }
@@ -195,6 +198,8 @@ impl Connection {
             if !self.met {
                 break;
             }
+            self.all_sent |=
+                matches!(state, State::CloseWait | State::Closing | State::LastAck | State::TimeWait);
             let up = self.move_up(channel);
             let down = self.move_down(channel);
             if !(up || down) {
@@ -204,8 +209,9 @@ impl Connection {
         let ended = self.up_ended && self.down_ended;
         match self.socket().state() {
             State::Closed if !self.met => Turn::Refused,
+            // The other end knows, but has not taken all that the program sent.
+            State::Closed | State::TimeWait if self.all_sent && !self.up_ended => Turn::Until(None),
             State::Closed => Turn::Over { reset: !ended },
-            // The other end knows, and nothing is left of the program's.
             State::TimeWait => Turn::Over { reset: false },
             _ => Turn::Until(self.stack.poll_at(now, &self.sockets)),
         }
@@ -213,7 +219,7 @@ impl Connection {
 
     /// Bytes from the program to the channel; whether there were some.
     fn move_up(&mut self, channel: &Channel) -> bool {
-        let Self { number, up, sockets, handle, up_ended, .. } = self;
+        let Self { number, up, sockets, handle, all_sent, up_ended, .. } = self;
         let socket = sockets.get_mut::<Socket<'_>>(*handle);
         let stream = channel.socket(*number).up();
         let mut some = false;
@@ -240,9 +246,7 @@ impl Connection {
                 channel.mark(*number);
             }
         }
-        let over =
-            matches!(socket.state(), State::CloseWait | State::Closing | State::LastAck | State::TimeWait);
-        if over && !socket.can_recv() && !*up_ended {
+        if *all_sent && !socket.can_recv() && !*up_ended {
             *up_ended = true;
             if up.close(&stream) {
                 channel.mark(*number);
