@@ -39,4 +39,4 @@ pub mod shared;
 pub mod signal;
 
 pub use file::{FileMap, handle, record_lock};
-pub use net::{datagram, netlink, stream, tunnel};
+pub use net::{datagram, netlink, packet, stream, tunnel};

@@ -58,9 +58,9 @@ pub fn receive_some(socket: BorrowedFd<'_>, longest: usize) -> io::Result<Option
     let mut bytes = vec![0; longest];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [IoSliceMut::new(&mut bytes)];
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let got = match rustix::net::recvmsg(socket, &mut parts, &mut ancillary, flags) {
+    let receive = || rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags);
+    let got = match doppel_sys::packet::receive(receive) {
         Err(rustix::io::Errno::AGAIN) => return Ok(None),
         r => r?,
     };

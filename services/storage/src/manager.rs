@@ -436,9 +436,9 @@ fn hear(control: &OwnedFd) -> io::Result<Option<(Said, Option<OwnedFd>)>> {
     let mut bytes = [0; Said::LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [IoSliceMut::new(&mut bytes)];
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let got = rustix::net::recvmsg(control, &mut parts, &mut ancillary, flags)?;
+    let receive = || rustix::net::recvmsg(control, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags);
+    let got = doppel_sys::packet::receive(receive)?;
     if got.bytes == 0 {
         return Ok(None);
     }

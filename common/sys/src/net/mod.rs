@@ -2,5 +2,6 @@
 
 pub mod datagram;
 pub mod netlink;
+pub mod packet;
 pub mod stream;
 pub mod tunnel;
