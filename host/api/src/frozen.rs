@@ -63,6 +63,15 @@ pub struct Hibernated {
     pub report: FreezeReport,
 }
 
+/// Body of `POST .../rollback`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RollBack {
+    /// Name of the frozen image: one of this domain, the one it was cloned from, or one of another domain on the same root image
+    /// if neither has volumes.
+    pub frozen: String,
+}
+
 /// A frozen image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FrozenImage {

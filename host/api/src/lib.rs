@@ -43,7 +43,7 @@ pub use files::{
 
 pub use frozen::{
     CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, FrozenPruneOptions, FrozenPruneReport,
-    Hibernated,
+    Hibernated, RollBack,
 };
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
 pub use network::{Attached, NetworkStats, TrafficStats, UpdateNetwork};

@@ -101,6 +101,9 @@ pub enum EventKind {
     Freeze,
     /// A clone was made; attribute `frozen`.
     Clone,
+    /// A domain went back to a frozen image; attribute `frozen`.
+    #[serde(rename = "rollback")]
+    RollBack,
     /// A domain's memory went to disk; attributes `by` and `reason`.
     Hibernate,
     /// And came back; attribute `reason`.

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::{
     CloneFrozen, Code, CreateDisk, CreateDomain, CreateExec, CreateVolume, FreezeDomain, ImportImage,
-    KillOptions, Problem, PullImage, PushImage, Rename, ResizeDisk, ResizeTerminal, Resources,
+    KillOptions, Problem, PullImage, PushImage, Rename, ResizeDisk, ResizeTerminal, Resources, RollBack,
     SetDebugEvents, StopOptions, UpdateDomain,
 };
 
@@ -281,6 +281,7 @@ impl Validate for Rename {}
 impl Validate for ResizeTerminal {}
 impl Validate for SetDebugEvents {}
 impl Validate for FreezeDomain {}
+impl Validate for RollBack {}
 impl Validate for PullImage {}
 impl Validate for PushImage {}
 impl Validate for ImportImage {}

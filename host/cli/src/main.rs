@@ -108,6 +108,8 @@ enum Verb {
     Hibernate(standalone::hibernate::HibernateArgs),
     /// Go on with a hibernated domain.
     Wake(standalone::hibernate::WakeArgs),
+    /// Have a domain go back to a frozen image of it: what it has become since is gone.
+    Rollback(supervised::clones::RollbackArgs),
     /// List, examine, remove, export and import frozen images.
     #[command(subcommand)]
     Frozen(standalone::frozen::FrozenCommand),
@@ -214,6 +216,7 @@ fn act(verb: Verb) -> supervised::Outcome {
         Verb::Clone(args) => standalone::freeze::clone(&args),
         Verb::Hibernate(args) => standalone::hibernate::hibernate(&args),
         Verb::Wake(args) => standalone::hibernate::wake(&args),
+        Verb::Rollback(args) => supervised::clones::roll_back(&args),
         Verb::Frozen(command) => standalone::frozen::run(command).map(|()| ExitCode::SUCCESS),
         Verb::Image(args) => images(args),
         Verb::Volume(command) => supervised::volumes::run(&command),

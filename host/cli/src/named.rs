@@ -50,6 +50,7 @@ verbs! {
     "clone" => Verb::Clone,
     "hibernate" => Verb::Hibernate,
     "wake" => Verb::Wake,
+    "rollback" => Verb::Rollback,
 }
 
 /// The description of a verb; `_make` says which one's options they are.

@@ -191,6 +191,9 @@ impl Client {
     pub fn wake(&self, name: &str) -> Result<api::Domain> {
         self.json("POST", &domain(name, "/wake"), Upload::None)
     }
+    pub fn roll_back(&self, name: &str, how: &api::RollBack) -> Result<api::Domain> {
+        self.post(&domain(name, "/rollback"), how)
+    }
     pub fn clone_frozen(&self, name: &str, how: &api::CloneFrozen) -> Result<api::Cloned> {
         self.post(&format!("/v1/frozen/{}/clone", segment(name)), how)
     }

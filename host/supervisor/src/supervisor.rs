@@ -221,6 +221,10 @@ impl Supervisor {
         let (core, entry) = self.find(domain)?;
         whole(core.wake(entry, api::WakeReason::Request)).await
     }
+    pub async fn roll_back(&self, domain: &str, how: api::RollBack) -> Answer<api::Domain> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.roll_back(entry, how)).await
+    }
     pub async fn frozen_list(&self) -> Answer<Vec<api::FrozenImage>> {
         self.core.clone().frozen_list().await
     }

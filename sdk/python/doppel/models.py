@@ -176,6 +176,7 @@ class EventKind(_Open):
     HEALTH = "health"
     FREEZE = "freeze"
     CLONE = "clone"
+    ROLLBACK = "rollback"
     HIBERNATE = "hibernate"
     WAKE = "wake"
     WAITING = "waiting"

@@ -836,6 +836,21 @@ async def test_hibernate_and_wake(server):
         assert await sandbox.is_running()
 
 
+async def test_rollback(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        await sandbox.files.write("/work/state", "warm")
+        template = await sandbox.freeze("sdk-rollback")
+        try:
+            for frozen in (template, "sdk-rollback"):
+                await sandbox.files.write("/work/state", "changed")
+                domain = await sandbox.rollback(frozen)
+                assert (domain.id, domain.state) == (sandbox.id, DomainState.RUNNING)
+                assert await sandbox.files.read("/work/state") == "warm"
+        finally:
+            await sandbox.kill()
+            await template.remove()
+
+
 # -- images and the supervisor
 
 

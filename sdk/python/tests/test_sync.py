@@ -837,6 +837,21 @@ def test_hibernate_and_wake(server):
         assert sandbox.is_running()
 
 
+def test_rollback(server):
+    with Sandbox.create("busybox") as sandbox:
+        sandbox.files.write("/work/state", "warm")
+        template = sandbox.freeze("sdk-rollback")
+        try:
+            for frozen in (template, "sdk-rollback"):
+                sandbox.files.write("/work/state", "changed")
+                domain = sandbox.rollback(frozen)
+                assert (domain.id, domain.state) == (sandbox.id, DomainState.RUNNING)
+                assert sandbox.files.read("/work/state") == "warm"
+        finally:
+            sandbox.kill()
+            template.remove()
+
+
 # -- images and the supervisor
 
 

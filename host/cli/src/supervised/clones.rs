@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use doppel_api::{CloneFrozen, CloneResult, DomainState, FreezeDomain, FreezeReport};
+use clap::Args;
+use doppel_api::{CloneFrozen, CloneResult, DomainState, FreezeDomain, FreezeReport, RollBack};
 
 use super::waiting::told;
 use super::{Outcome, keeper_of, supervisor};
@@ -47,6 +48,35 @@ pub fn wake(domain: &str) -> Result<Option<ExitCode>, Box<dyn std::error::Error>
         }
         Some((_, found)) => Err(format!("domain {} is not hibernated", found.name).into()),
         None => Ok(None),
+    }
+}
+
+/// Options of `doppel rollback`.
+#[derive(Args)]
+pub struct RollbackArgs {
+    /// Print the domain as JSON
+    #[arg(long)]
+    json: bool,
+    /// Name or id of the domain
+    domain: String,
+    /// Name of the frozen image
+    frozen: String,
+}
+
+/// Has a domain of the supervisor go back to a frozen image.
+pub fn roll_back(args: &RollbackArgs) -> Outcome {
+    let RollbackArgs { json, domain, frozen } = args;
+    let how = RollBack { frozen: frozen.clone() };
+    match keeper_of(domain)? {
+        Some((client, found)) => {
+            let domain = told(&client, &found.id, || client.roll_back(&found.id, &how))?;
+            match json {
+                true => say!("{}", serde_json::to_string(&domain)?)?,
+                false => say!("{}", domain.name)?,
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        None => Err(format!("no domain {domain:?} of a supervisor; only those can be rolled back").into()),
     }
 }
 

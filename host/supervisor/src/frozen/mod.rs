@@ -2,6 +2,7 @@
 
 pub mod collect;
 pub mod origins;
+mod rollback;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

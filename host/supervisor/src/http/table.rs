@@ -315,6 +315,14 @@ fn lifecycle() -> Vec<Route<Site>> {
             "Go on with a hibernated domain",
             |c: Call, (), ()| async move { c.state.supervisor.wake(&c.name).await.map(Json) },
         ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/rollback",
+            "Go back to a frozen image",
+            |c: Call, (), b: Json<api::RollBack>| async move {
+                c.state.supervisor.roll_back(&c.name, b.0).await.map(Json)
+            },
+        ),
     ]
 }
 

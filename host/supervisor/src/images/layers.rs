@@ -127,6 +127,18 @@ impl Core {
         }
     }
 
+    /// Removes the own layer of a domain that does not run and goes on without.
+    pub(crate) async fn forget_layer(&self, entry: &Entry) {
+        let (layers, id) = (self.layers.clone(), entry.id.clone());
+        let forget = move || match layers.release(&id, &id) {
+            Ok(()) | Err(Error::NotFound(_)) => Ok(()),
+            Err(error) => Err(layer_problem(&error)),
+        };
+        if let Err(problem) = blocking(forget).await {
+            tracing::warn!("{problem}");
+        }
+    }
+
     /// Makes what is noted of layers' users agree with the domains there are: a crash may have come between.
     pub(crate) fn settle_layers(&self) {
         let layers = match self.layers.sweep().and_then(|()| self.layers.list()) {

@@ -267,6 +267,15 @@ class AsyncSandbox:
         """Lets it go on after `hibernate`."""
         await self._domain("POST", "wake")
 
+    async def rollback(self, frozen: str | AsyncTemplate) -> Domain:
+        """Has it go back to a frozen image of it: programs, memory and files are as they were then.
+
+        The image may also be the one that it was cloned from. Sessions of `exec` and their programs are gone; volumes stay
+        as they are.
+        """
+        name = frozen.name if isinstance(frozen, AsyncTemplate) else frozen
+        return await self._domain("POST", "rollback", {"frozen": name})
+
     async def freeze(self, name: str, *, stop: bool = False, in_memory: bool = False) -> AsyncTemplate:
         """Makes a frozen image of it, programs and memory and all, from which clones are made.
 

@@ -268,6 +268,15 @@ class Sandbox:
         """Lets it go on after `hibernate`."""
         self._domain("POST", "wake")
 
+    def rollback(self, frozen: str | Template) -> Domain:
+        """Has it go back to a frozen image of it: programs, memory and files are as they were then.
+
+        The image may also be the one that it was cloned from. Sessions of `exec` and their programs are gone; volumes stay
+        as they are.
+        """
+        name = frozen.name if isinstance(frozen, Template) else frozen
+        return self._domain("POST", "rollback", {"frozen": name})
+
     def freeze(self, name: str, *, stop: bool = False, in_memory: bool = False) -> Template:
         """Makes a frozen image of it, programs and memory and all, from which clones are made.
 
