@@ -53,7 +53,7 @@ demo: image
 test: export DOPPEL_STORE := $(TEST_STORE)
 test: build
 	$(CARGO_TEST) --no-run & $(MAKE) test-images && wait $$!
-	$(MAKE) loom test-sdk
+	$(MAKE) -j2 --output-sync loom test-sdk
 	cargo run --quiet --locked -p xtask -- vectors
 	$(CARGO_TEST); rust=$$?; scripts/test-python && exit $$rust
 
