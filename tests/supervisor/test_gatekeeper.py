@@ -336,12 +336,17 @@ def test_thrashing_is_damped(gatekeeper, busybox):
 
 
 def test_pages_of_a_list(gatekeeper, busybox):
-    d = gatekeeper()
-    for n in range(5):
-        d.post("/v1/domains", {"image": busybox, "name": f"p{n}", "command": ["true"]}).ok()
+    """More than the supervisor looks at without others having a turn."""
+    d, many = gatekeeper(), 1030
+    for n in range(many):
+        asked = {"image": busybox, "name": f"p{n}", "command": ["true"], "labels": {"tens": str(n % 10)}}
+        d.post("/v1/domains", {**asked, "files": {"persist": False}}).ok()
     first = d.get("/v1/domains", all=True, limit=2).ok()
     rest = d.get("/v1/domains", all=True, after=first[-1]["id"]).ok()
-    assert [x["name"] for x in first + rest] == ["p4", "p3", "p2", "p1", "p0"]
+    assert [x["name"] for x in first + rest] == [f"p{n}" for n in reversed(range(many))]
+    few = d.get("/v1/domains", all=True, label="tens=3", limit=102).ok()
+    last = d.get("/v1/domains", all=True, label="tens=3", limit=102, after=few[-1]["id"]).ok()
+    assert [x["name"] for x in few + last] == [f"p{n}" for n in reversed(range(3, many, 10))]
     d.get("/v1/domains", all=True, after="0123").problem(404, "domain_not_found")
 
 

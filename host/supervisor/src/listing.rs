@@ -1,12 +1,9 @@
 //! Which domains there are, of many.
 
-use std::cmp::Reverse;
-use std::sync::Arc;
-
 use doppel_api::{self as api, Code, DomainState, Problem};
 
 use crate::core::Core;
-use crate::domains::{Entry, Row, is_live};
+use crate::domains::{Age, Row, age, is_live};
 use crate::locked;
 use crate::telemetry::accounting::state_name;
 
@@ -24,31 +21,41 @@ fn is_wanted(row: &Row, options: &api::ListOptions, labels: &[&str]) -> bool {
         && options.name.as_ref().is_none_or(|n| row.name.contains(n.as_str()))
 }
 
+/// As many are looked at before others have a turn with the table.
+const CHUNK: usize = 1024;
+
 impl Core {
-    /// Those that are asked for, the newest first. Only these are described, which is most of the work.
+    /// Those that are asked for, the newest first. Only these are described, and those before `after` are not looked at.
     pub fn list(&self, options: &api::ListOptions) -> Result<Vec<api::Domain>, Problem> {
         let labels: Vec<&str> = options.label.iter().flat_map(|l| l.split(',')).collect();
-        let mut found: Vec<(Reverse<String>, Arc<Entry>)> = Vec::new();
-        for entry in locked(&self.domains).by_id.values() {
-            let row = locked(&entry.row);
-            if is_wanted(&row, options, &labels) {
-                found.push((Reverse(row.created_at.clone()), entry.clone()));
+        let limit = options.limit.unwrap_or(usize::MAX);
+        let mut place = options.after.as_ref().map(|after| self.place_of(after)).transpose()?;
+        let mut page = Vec::new();
+        loop {
+            let chunk = locked(&self.domains).behind(place.as_ref(), CHUNK);
+            for entry in &chunk {
+                if page.len() == limit {
+                    return Ok(page);
+                }
+                let wanted = is_wanted(&locked(&entry.row), options, &labels);
+                if wanted {
+                    page.push(entry.describe(&self.volumes));
+                }
+            }
+            match chunk.last() {
+                Some(last) if chunk.len() == CHUNK => place = Some(age(last)),
+                _ => return Ok(page),
             }
         }
-        found.sort_by(|(a, one), (b, other)| (a, &one.id).cmp(&(b, &other.id)));
-        let behind = match &options.after {
-            None => 0,
-            Some(after) => {
-                let at = found.iter().position(|(_, entry)| entry.id == *after).ok_or_else(|| {
-                    Problem::new(
-                        Code::DomainNotFound,
-                        format!("after: no domain {after:?} among these; list from the first on"),
-                    )
-                })?;
-                at + 1
-            }
+    }
+
+    fn place_of(&self, after: &str) -> Result<Age, Problem> {
+        let none = || {
+            Problem::new(
+                Code::DomainNotFound,
+                format!("after: no domain {after:?} among these; list from the first on"),
+            )
         };
-        let page = found.into_iter().skip(behind).take(options.limit.unwrap_or(usize::MAX));
-        Ok(page.map(|(_, entry)| entry.describe(&self.volumes)).collect())
+        locked(&self.domains).age_of(after).ok_or_else(none)
     }
 }

@@ -251,9 +251,7 @@ impl Core {
 
     /// The domain that a request made.
     pub fn made_by(&self, request: Option<&str>) -> Option<Arc<Entry>> {
-        let request = request?;
-        let made = |entry: &&Arc<Entry>| locked(&entry.row).request.as_deref() == Some(request);
-        locked(&self.domains).by_id.values().find(made).cloned()
+        locked(&self.domains).made_by(request?)
     }
 
     /// Answers a request that made this domain before.

@@ -19,9 +19,12 @@ pub mod run_exec;
 pub mod spec;
 pub mod volumes;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::UNIX_EPOCH;
 
 use doppel_api::{self as api, Code, DomainState, ExitInfo, Problem};
 use doppel_net::Traffic;
@@ -355,11 +358,24 @@ pub(crate) fn add_usage(row: &mut Row, exit: &Exit) {
     };
 }
 
+/// A domain's place among all, the newest first: when it was made, in microseconds since 1970, and its id.
+pub(crate) type Age = (Reverse<u64>, String);
+
+pub(crate) fn age(entry: &Entry) -> Age {
+    let made = crate::time::parse(&locked(&entry.row).created_at);
+    let since = made.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    (Reverse(u64::try_from(since.as_micros()).unwrap_or(u64::MAX)), entry.id.clone())
+}
+
 /// All domains.
 #[derive(Debug, Default)]
 pub(crate) struct DomainTable {
     pub by_id: BTreeMap<String, Arc<Entry>>,
     pub names: HashMap<String, String>,
+    /// The newest first.
+    by_age: BTreeMap<Age, Arc<Entry>>,
+    /// Ids by the request that made them, of those that may come again.
+    by_request: HashMap<String, String>,
     /// Those that are being removed, of which something may be left.
     leaving: BTreeMap<String, Arc<Entry>>,
 }
@@ -368,7 +384,32 @@ impl DomainTable {
     pub fn insert(&mut self, entry: Arc<Entry>) {
         self.leaving.remove(&entry.id);
         self.names.insert(entry.name(), entry.id.clone());
+        let request = locked(&entry.row).request.clone();
+        if let Some(request) = request {
+            self.by_request.insert(request, entry.id.clone());
+        }
+        self.by_age.insert(age(&entry), entry.clone());
         self.by_id.insert(entry.id.clone(), entry);
+    }
+
+    /// The one that a request made.
+    pub fn made_by(&self, request: &str) -> Option<Arc<Entry>> {
+        self.by_id.get(self.by_request.get(request)?).cloned()
+    }
+
+    /// The place of one that is there.
+    pub fn age_of(&self, id: &str) -> Option<Age> {
+        self.by_id.get(id).map(|entry| age(entry))
+    }
+
+    /// So many at most that come behind this place, or from the first on.
+    pub fn behind(&self, place: Option<&Age>, most: usize) -> Vec<Arc<Entry>> {
+        let from = place.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_age
+            .range::<Age, _>((from, Bound::Unbounded))
+            .map(|(_, entry)| entry.clone())
+            .take(most)
+            .collect()
     }
 
     /// It is being removed.
@@ -382,6 +423,13 @@ impl DomainTable {
         if self.names.get(&name) == Some(&entry.id) {
             self.names.remove(&name);
         }
+        let request = locked(&entry.row).request.clone();
+        if let Some(request) = request
+            && self.by_request.get(&request) == Some(&entry.id)
+        {
+            self.by_request.remove(&request);
+        }
+        self.by_age.remove(&age(entry));
         self.by_id.remove(&entry.id);
     }
 
