@@ -9,6 +9,7 @@ pub mod create;
 pub mod exec;
 pub mod images;
 pub mod lifecycle;
+mod many;
 pub mod run;
 pub mod services;
 pub mod show;
@@ -18,6 +19,7 @@ mod waiting;
 pub mod watch;
 
 use std::error::Error;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use crate::terminal::out::{TOOL_ERROR, say, tell};
@@ -68,33 +70,54 @@ pub struct Names {
 
 /// Does something to each of several domains: prints its name, or as JSON what the supervisor answers, says what fails,
 /// and goes on.
-pub fn each<T: Serialize>(names: &Names, act: impl FnMut(&str) -> doppel_client::Result<T>) -> Outcome {
+pub fn each<T: Serialize + Send>(
+    names: &Names,
+    act: impl Fn(&str) -> doppel_client::Result<T> + Sync,
+) -> Outcome {
     each_shown(names, act, |name, _| Some(name.to_owned()))
 }
 
 /// The same, but prints what `show` makes of an answer, if anything, instead of the name.
-pub fn each_shown<T: Serialize>(
+pub fn each_shown<T: Serialize + Send>(
     names: &Names,
-    mut act: impl FnMut(&str) -> doppel_client::Result<T>,
+    act: impl Fn(&str) -> doppel_client::Result<T> + Sync,
     show: impl Fn(&str, &T) -> Option<String>,
 ) -> Outcome {
     let mut code = ExitCode::SUCCESS;
-    for name in &names.domains {
-        match act(name) {
+    let mut tell = |name: &str, answer: doppel_client::Result<T>| -> Result<(), Stop> {
+        match answer {
             Ok(answer) if names.json => say!("{}", as_json(name, &answer)?)?,
             Ok(answer) => {
                 if let Some(line) = show(name, &answer) {
                     say!("{line}")?;
                 }
             }
-            Err(e @ doppel_client::Error::Unreachable { .. }) => return failed(&e),
+            // Nor can the others be asked.
+            Err(e @ doppel_client::Error::Unreachable { .. }) => return Err(Stop(failed(&e))),
             Err(e) => {
                 tell!("doppel: {e}");
                 code = ExitCode::FAILURE;
             }
         }
+        Ok(())
+    };
+    let told = many::in_order(&names.domains, act, |name, answer| match tell(name, answer) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(stop) => ControlFlow::Break(stop),
+    });
+    match told {
+        ControlFlow::Continue(()) => Ok(code),
+        ControlFlow::Break(Stop(outcome)) => outcome,
     }
-    Ok(code)
+}
+
+/// Why the rest is not told.
+struct Stop(Outcome);
+
+impl<E: Into<Box<dyn Error>>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self(Err(error.into()))
+    }
 }
 
 /// An answer as JSON; one that says nothing has the name.
