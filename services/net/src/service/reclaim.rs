@@ -20,6 +20,10 @@ use crate::service::burden::{Burden, LEFT};
 /// How long a turn may give back: about what one client's turn may take, also while others wait for answers.
 const TIME: Duration = Duration::from_micros(100);
 const BRIEF: Duration = Duration::from_micros(25);
+/// Sockets whose buffers are freed at once, at most: of most that ended the buffers were never used, and there it costs the same
+/// whether one or many are looked at. Those of one that takes longer are freed one by one.
+const MOST_AT_ONCE: u32 = 64;
+const LONG: Duration = Duration::from_micros(10);
 
 /// Of one client.
 #[derive(Debug)]
@@ -30,6 +34,22 @@ struct PendingReclaim {
     _account: Arc<Account>,
     /// Sockets of the channel whose buffers are given back already.
     freed: u32,
+    /// How many go next.
+    at_once: u32,
+}
+
+impl PendingReclaim {
+    /// Frees the buffers of some sockets.
+    fn free_some(&mut self) {
+        let n = self.at_once.min(OBJECTS - self.freed);
+        let begun = Instant::now();
+        // The rest is small, and may be in use: a domain that broke the protocol goes on without a network. What cannot be freed
+        // now is freed with the channel.
+        let length = 2 * BUFFER as usize * n as usize;
+        let _ = self.channel.memory().free(shared::offset(up_buffer(self.freed)), length);
+        self.freed += n;
+        self.at_once = if begun.elapsed() < LONG { (2 * n).min(MOST_AT_ONCE) } else { 1 };
+    }
 }
 
 /// Of all of them.
@@ -49,7 +69,7 @@ impl Ended {
 
     /// One more client is no more.
     pub fn add(&mut self, sockets: Vec<Entity>, channel: Channel, account: Arc<Account>) {
-        self.open.push_back(PendingReclaim { sockets, channel, _account: account, freed: 0 });
+        self.open.push_back(PendingReclaim { sockets, channel, _account: account, freed: 0, at_once: 1 });
     }
 
     /// Gives back what can be in a short time, one piece at least, unless that must wait because others would notice: when to go
@@ -87,13 +107,10 @@ impl Ended {
             return true;
         }
         let Some(one) = self.closed.front_mut() else { return false };
-        // Both buffers of a socket, half a megabyte at most. The rest is small, and may be in use: a domain that broke
-        // the protocol goes on without a network. What cannot be freed now is freed with the channel.
         if one.freed == OBJECTS {
             self.closed.pop_front();
         } else {
-            let _ = one.channel.memory().free(shared::offset(up_buffer(one.freed)), 2 * BUFFER as usize);
-            one.freed += 1;
+            one.free_some();
         }
         true
     }
