@@ -210,6 +210,20 @@ def test_what_nobody_reads_and_who_cannot_run(own, kind):
     assert (bytes(waits.out), waits.code[0]) == (b"here\n", 137)
 
 
+def test_what_is_read_while_a_keeper_comes_is_told(own):
+    """A program whose output nobody takes waits. What is taken while there is no keeper, or while it is greeted, counts."""
+    start(own, "b0", "exec sleep 100000")
+    much = Reader(own, begin(own, ["sh", "-c", "while :; do dd if=/dev/zero bs=64k count=16 2>/dev/null; done"]))
+    for _ in range(20):
+        before = len(much.out)
+        # Until as much waits as may.
+        eventually(lambda: len(much.out) > before + (4 << 20), "it goes on")
+        time.sleep(random.random() * 0.01)
+        kill_keeper(own)
+    own.delete("/v1/domains/b0?force=true").ok()
+    much.join()
+
+
 def test_programs_of_a_supervisor_that_died_are_hung_up(own):
     start(own, "b0", "exec sleep 100000")
     begin(own, ["sh", "-c", "trap 'echo hung >/tmp/hung; exit' HUP; while :; do usleep 10000; done"], tty=True)

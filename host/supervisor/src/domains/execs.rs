@@ -88,6 +88,11 @@ impl Printed {
         known
     }
 
+    /// What is owed, if it is time to tell the keeper.
+    fn due(&mut self) -> Option<u64> {
+        (self.owed >= OWED).then(|| std::mem::take(&mut self.owed))
+    }
+
     /// Bytes that the keeper was not told of yet.
     pub fn waiting(&self) -> u64 {
         let skip = usize::try_from(self.read.saturating_sub(self.first)).unwrap_or(usize::MAX);
@@ -150,7 +155,34 @@ impl Exec {
             printed.bytes -= gone;
             printed.first += 1;
         }
-        (printed.owed >= OWED).then(|| std::mem::take(&mut printed.owed))
+        printed.due()
+    }
+
+    /// Tells the keeper that so many bytes were read: more may come.
+    pub fn tell_taken(&self, bytes: u64) {
+        if !self.tell(bytes) {
+            // One that has come by now may have been told what was owed before this was.
+            self.tell_owed();
+        }
+    }
+
+    /// Tells the keeper what is owed. One that has just come was told at its greeting that this waits: if that is all that may
+    /// wait, nothing more comes of which it could hear.
+    pub fn tell_owed(&self) {
+        let due = locked(&self.printed).due();
+        if let Some(bytes) = due {
+            self.tell(bytes);
+        }
+    }
+
+    /// What no keeper hears is owed to the next one.
+    fn tell(&self, bytes: u64) -> bool {
+        let command = ExecCommand::Taken { bytes };
+        let heard = self.keeper.tell(KeeperCommand::ToExec { exec: self.id.clone(), command });
+        if !heard {
+            locked(&self.printed).owed += bytes;
+        }
+        heard
     }
 
     pub fn has_ended(&self) -> bool {
@@ -188,9 +220,18 @@ impl Execs {
         locked(&self.0).get(id).cloned().ok_or_else(none)
     }
 
+    /// A keeper has come and can be told something.
+    pub fn keeper_came(&self, keeper: u64) {
+        self.of(keeper).for_each(|exec| exec.tell_owed());
+    }
+
+    fn of(&self, keeper: u64) -> impl Iterator<Item = Arc<Exec>> + use<> {
+        self.all().into_iter().filter(move |e| e.keeper.number == keeper && !e.has_ended())
+    }
+
     /// Those in the domains of a keeper that have not ended.
     pub fn known(&self, keeper: u64) -> Vec<KnownExec> {
-        let all = self.all().into_iter().filter(|e| e.keeper.number == keeper && !e.has_ended());
+        let all = self.of(keeper);
         let known = |e: Arc<Exec>| KnownExec {
             exec: e.id.clone(),
             domain: e.domain.clone(),

@@ -259,11 +259,7 @@ impl Core {
         if let Some(bytes) = exec.read(at)
             && exec.state.borrow().end.is_none()
         {
-            let ask = ExecCommand::Taken { bytes };
-            if !exec.keeper.tell(KeeperCommand::ToExec { exec: exec.id.clone(), command: ask }) {
-                // The next one is told.
-                locked(&exec.printed).owed += bytes;
-            }
+            exec.tell_taken(bytes);
         }
     }
 

@@ -284,11 +284,12 @@ async fn converse(
     let mut reader = BufReader::with_capacity(32 << 10, reader);
     let mut line = Vec::new();
     let Some(word) = patient.answers(GREETING, next(&mut reader, &mut line)).await? else { return Ok(()) };
-    let (domains, execs) = greeting(word)?;
+    let (domains, kept) = greeting(word)?;
     let pending = Pending::default();
     let (lines, queue) = mpsc::unbounded_channel::<Vec<u8>>();
-    out.tell(Happening::Connected(domains, execs));
+    out.tell(Happening::Connected(domains, kept));
     connection.send_replace(Some(Connection { lines: lines.clone(), pending: pending.clone() }));
+    execs.keeper_came(out.number);
     let mut read = std::pin::pin!(listen(reader, line, &pending, out));
     let result = tokio::select! {
         result = &mut read => result,
