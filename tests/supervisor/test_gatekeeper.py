@@ -3,8 +3,10 @@ waits for it, and others give theirs. Memory is made short by a small budget for
 memory."""
 import itertools
 import re
+import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -333,6 +335,27 @@ def test_thrashing_is_damped(gatekeeper, busybox):
     # 0.4 s, then its protection: 2, 4 and 8 s, each with as much as half of that until it is noticed.
     assert awake[0] < 2 and awake[1] >= 1.9 and awake[2] >= 3.9 and awake[3] >= 7.9, awake
     assert metric(d, "doppel_thrashes_total") == 4
+
+
+def test_a_hibernated_domain_keeps_its_place(new_doppeld, busybox):
+    """Its ports are with its keeper, which takes no other in its place meanwhile."""
+    d = new_doppeld(config="keeper_domains = 2\n" + gate()).start()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve = ("httpd", "-f", "-p", "80", "-h", "/etc")
+    nat = {"kind": "nat", "ports": [{"port": 80, "host_port": port}]}
+    create(d, busybox, "asleep", serve, network=nat).ok()
+    for again in (False, True):
+        ok(d.cli("hibernate", "asleep"))
+        if again:
+            d.kill()
+            d.start()
+        for n in range(3):
+            create(d, busybox, f"other{n}-{again}", network={"kind": "nat"}).ok()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/passwd", timeout=60) as answer:
+            assert answer.status == 200
+        assert domain(d, "asleep")["state"] == "running"
 
 
 def test_pages_of_a_list(gatekeeper, busybox):

@@ -107,6 +107,11 @@ fn is_zero(n: &u8) -> bool {
 }
 
 impl Row {
+    /// Whether it has connections and ports, which stay with its keeper while it hibernates.
+    pub fn has_network(&self) -> bool {
+        self.config.network.kind == api::NetworkKind::Nat
+    }
+
     /// The network that it shares with others, by name; none: it has none, or the one of all that name none.
     pub fn network(&self) -> Option<String> {
         let network = &self.config.network;

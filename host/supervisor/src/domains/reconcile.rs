@@ -141,7 +141,11 @@ impl Core {
         };
         self.leave_memory(&entry);
         // The connections of one that hibernates stay there.
-        if entry.state() != DomainState::Hibernated || locked(&entry.row).network().is_none() {
+        let stays = {
+            let row = locked(&entry.row);
+            row.state == DomainState::Hibernated && row.has_network()
+        };
+        if !stays {
             self.keepers.left(keeper, &id);
         }
         self.execs_over(&entry, exit.run);
@@ -324,9 +328,9 @@ impl Core {
                 None => {
                     self.gone(&entry);
                     let row = entry.row();
-                    if let (DomainState::Hibernated, Some(network)) = (row.state, row.network()) {
+                    if row.state == DomainState::Hibernated && row.has_network() {
                         // Its connections may be there.
-                        self.keepers.holds(keeper, &entry.id, Some(&network));
+                        self.keepers.holds(keeper, &entry.id, row.network().as_deref());
                     }
                 }
             }

@@ -17,8 +17,11 @@ pub struct Memory {
     pub budget: Option<u64>,
     /// Hundredths of the last seconds in which some tasks waited for memory.
     pub pressure: f64,
-    /// From there on it is short whatever is available; 0: not looked at.
+    /// From there on it is short, if less than [`Memory::plenty`] is available; 0: not looked at.
     pub pressure_limit: f64,
+    /// With so much available tasks wait for other reasons: memory that is used first, limits of their own, a host that gives
+    /// pages back ahead of need.
+    pub plenty: u64,
 }
 
 impl Memory {
@@ -40,7 +43,7 @@ impl Memory {
     /// What tasks that wait for memory are to be given at a time: a tenth of what domains use.
     fn pressed(&self) -> u64 {
         let is = self.pressure_limit > 0.0 && self.pressure >= self.pressure_limit;
-        if is { (self.domains / 10).max(1 << 20) } else { 0 }
+        if is && self.available < self.plenty { (self.domains / 10).max(1 << 20) } else { 0 }
     }
 
     /// Whether so much will ever be free.
@@ -168,9 +171,16 @@ mod tests {
         assert_eq!((memory.free(), memory.missing(0), memory.missing(2), memory.missing(9)), (2, 0, 0, 7));
         let short = Memory { available: 3, budget: None, ..memory };
         assert_eq!((short.free(), short.missing(0), short.missing(5)), (0, 1, 6));
-        let pressed =
-            Memory { pressure: 30.0, pressure_limit: 20.0, domains: 100 << 20, budget: None, ..memory };
+        let pressed = Memory {
+            pressure: 30.0,
+            pressure_limit: 20.0,
+            domains: 100 << 20,
+            budget: None,
+            plenty: 11,
+            ..memory
+        };
         assert_eq!((pressed.missing(0), pressed.free()), (10 << 20, 6));
+        assert_eq!(Memory { plenty: 10, ..pressed }.missing(0), 0);
         assert!(memory.can_ever(9, 20) && !memory.can_ever(10, 20) && !memory.can_ever(8, 11));
     }
 

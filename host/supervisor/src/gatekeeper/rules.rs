@@ -76,7 +76,7 @@ pub struct Rules {
     /// Memory that all domains together may use.
     pub budget: Bound,
     /// Hundredths of the last ten seconds in which some tasks of the host waited for memory (PSI), from which on it is short
-    /// whatever is available; 0: not looked at.
+    /// while less than a quarter of the host's is available; 0: not looked at.
     pub pressure_percent: f64,
     /// When memory is short, a domain that has worked within so many seconds is left alone.
     pub quiet_seconds: f64,

@@ -19,6 +19,8 @@ use crate::time::seconds_now;
 
 /// For so long what the host says of its memory is taken for true.
 const FRESH: Duration = Duration::from_millis(50);
+/// With one part in so many of the host's memory available, memory is plenty.
+const PLENTY: u64 = 4;
 
 /// How long nobody is asked for memory after nobody gave any.
 const IN_VAIN: Duration = Duration::from_millis(900);
@@ -203,6 +205,7 @@ impl Gate {
             budget: self.rules.budget.of(self.host),
             pressure,
             pressure_limit: self.rules.pressure_percent,
+            plenty: self.host / PLENTY,
         }
     }
 
