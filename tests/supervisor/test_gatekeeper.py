@@ -355,7 +355,7 @@ def test_a_hibernated_domain_keeps_its_place(new_doppeld, busybox):
             create(d, busybox, f"other{n}-{again}", network={"kind": "nat"}).ok()
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/passwd", timeout=60) as answer:
             assert answer.status == 200
-        assert domain(d, "asleep")["state"] == "running"
+        eventually(lambda: domain(d, "asleep")["state"] == "running", "it has woken")
 
 
 def test_pages_of_a_list(gatekeeper, busybox):

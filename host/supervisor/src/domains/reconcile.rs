@@ -140,12 +140,7 @@ impl Core {
             return;
         };
         self.leave_memory(&entry);
-        // The connections of one that hibernates stay there.
-        let stays = {
-            let row = locked(&entry.row);
-            row.state == DomainState::Hibernated && row.has_network()
-        };
-        if !stays {
+        if !self.stays_with(keeper, &entry) {
             self.keepers.left(keeper, &id);
         }
         self.execs_over(&entry, exit.run);
@@ -317,6 +312,7 @@ impl Core {
             if its != Some(keeper) {
                 continue;
             }
+            self.stays_with(its, &entry);
             match known.remove(&entry.id) {
                 Some(Kept { exit: Some(exit), .. }) => self.ended_unheard(Some(keeper), &entry, exit),
                 Some(kept) if kept.run >= run => self.adopt(keeper, &entry, kept, first),
@@ -325,14 +321,7 @@ impl Core {
                 }
                 // Its start is asked for yet, or again.
                 None if locked(&entry.live).launching => {}
-                None => {
-                    self.gone(&entry);
-                    let row = entry.row();
-                    if row.state == DomainState::Hibernated && row.has_network() {
-                        // Its connections may be there.
-                        self.keepers.holds(keeper, &entry.id, row.network().as_deref());
-                    }
-                }
+                None => self.gone(&entry),
             }
         }
         for (id, kept) in known {
@@ -347,6 +336,18 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Whether a domain hibernates whose connections and ports are with this keeper, which takes no other in its place.
+    fn stays_with(&self, keeper: Option<u64>, entry: &Entry) -> bool {
+        let (asleep, network) = {
+            let row = locked(&entry.row);
+            (row.state == DomainState::Hibernated && row.has_network(), row.network())
+        };
+        if let Some(keeper) = keeper.filter(|_| asleep) {
+            self.keepers.holds(keeper, &entry.id, network.as_deref());
+        }
+        asleep
     }
 
     /// Takes on a domain that runs.
