@@ -211,7 +211,7 @@ def test_what_nobody_reads_and_who_cannot_run(own, kind):
 
 
 def test_what_is_read_while_a_keeper_comes_is_told(own):
-    """A program whose output nobody takes waits. What is taken while there is no keeper, or while it is greeted, counts."""
+    """A program whose output nobody takes waits. What is taken while a keeper is greeted counts, too."""
     start(own, "b0", "exec sleep 100000")
     much = Reader(own, begin(own, ["sh", "-c", "while :; do dd if=/dev/zero bs=64k count=16 2>/dev/null; done"]))
     for _ in range(20):
