@@ -232,6 +232,15 @@ CASE(punched_hole_reads_zero_through_map) {
     CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, P + 10, 2 * P) == 0);
     CHECK(m[P + 9] == 'x' && m[P + 10] == 0 && m[2 * P] == 0 && m[3 * P + 9] == 0 && m[3 * P + 10] == 'x');
 }
+CASE(written_through_a_map_where_a_hole_was_punched) {
+    int fd = memfd_create("m", 0);
+    ftruncate(fd, 4 * P);
+    char *m = mmap(NULL, 4 * P, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), b[2] = "";
+    memset(m, 'x', 4 * P);
+    CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, P, 2 * P) == 0);
+    m[P + 7] = 'y';
+    CHECK(pread(fd, b, 2, P + 7) == 2 && b[0] == 'y' && b[1] == 0);
+}
 CASE(advice_remove_punches) {
     char *m = mmap(NULL, 4 * P, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     memset(m, 'x', 4 * P);

@@ -197,6 +197,17 @@ impl Inner {
         }
     }
 
+    /// Makes whole pages `page..end` read as zeros again; those that are present stay so.
+    pub fn wipe_present(&mut self, mut page: u64, end: u64) {
+        while page < end {
+            let (at, n) = self.run(page, end);
+            if let Some(at) = at {
+                wipe(at, n);
+            }
+            page += n;
+        }
+    }
+
     /// Zeroes bytes `from..to` of one page if it is present.
     pub fn zero_part(&self, from: u64, to: u64) {
         if from < to

@@ -299,7 +299,12 @@ impl Object {
         g.zero_part(last * PAGE, end);
         // The last page of the file may go whole: behind the end are only zeros.
         let last = if end == g.size { end.div_ceil(PAGE) } else { last };
-        g.clear(first, last.max(first));
+        if self.writable_maps.load(Ordering::Acquire) > 0 {
+            // What is written through a mapping must be found: the pages stay, as zeros.
+            g.wipe_present(first, last.max(first));
+        } else {
+            g.clear(first, last.max(first));
+        }
         g.cut_stored(first, last.max(first));
         Ok(())
     }
