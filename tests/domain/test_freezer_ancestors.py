@@ -147,6 +147,9 @@ def test_a_further_freeze_writes_what_has_changed(running, names, clean):
     # The new process is compared with what it forked from.
     assert third["written"] < 20 * MIB < 96 * MIB < third["bytes"], third
     assert {sums(one), sums(same)} == {before} and sums(other, "-n", "2") == d.sum
+    # Without the newest the one before serves.
+    doppel_call("frozen", "rm", other).ok()
+    assert d.freeze(other)["written"] < 20 * MIB and len(beside(other)) == 2
     d.do("end")
     assert d.freeze(whole, "--whole")["written"] >= 48 * MIB and not beside(whole)
     assert d.freeze(elsewhere, "--in-memory")["written"] >= 48 * MIB, "an image needs no file of another store"

@@ -59,7 +59,7 @@ impl Peer {
             born,
             hostname: Mutex::default(),
             files: Mutex::default(),
-            parent: Mutex::default(),
+            parents: Mutex::default(),
             share: Mutex::default(),
             stops: Mutex::default(),
             asleep: AtomicBool::new(false),

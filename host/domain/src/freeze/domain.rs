@@ -23,6 +23,8 @@ use crate::{Error, Kind};
 
 const EPERM: i32 = 1;
 const EIO: i32 = 5;
+/// So many images that a domain was frozen to are remembered, should the newest be removed.
+const PARENTS: usize = 3;
 
 /// How a domain is frozen.
 #[derive(Clone, Copy, Debug)]
@@ -184,17 +186,28 @@ impl Core {
         Ok(FreezeReport { due_in_ms: self.due_in().map(ms), ..FreezeReport::new(begun, stopped, &report) })
     }
 
-    /// What the image `to` may refer to, unless it is to be whole.
+    /// What the image `to` may refer to, unless it is to be whole: the newest there is of what the domain was frozen to, or else what it
+    /// was made from.
     fn lineage(&self, to: &Path, whole: bool) -> Option<Lineage> {
-        let parent = lock(&self.parent).clone().filter(|_| !whole)?;
-        Lineage::prepare(&parent, to)
+        if whole {
+            return None;
+        }
+        let origin = self.born.resume.as_ref().map(|r| Parent::of(&r.image));
+        let parents = lock(&self.parents).clone();
+        parents.iter().chain(&origin).find_map(|parent| Lineage::prepare(parent, to))
     }
 
     /// The next image may refer to this one.
     fn bear(&self, parent: Parent) {
-        // Without the note a successor of this process writes a whole one.
-        let _ = self.note(|r| r.parent = Some(parent.clone()));
-        *lock(&self.parent) = Some(parent);
+        let parents = {
+            let mut parents = lock(&self.parents);
+            parents.retain(|p| p.path != parent.path);
+            parents.insert(0, parent);
+            parents.truncate(PARENTS);
+            parents.clone()
+        };
+        // Without the note a successor of this process does not know of it.
+        let _ = self.note(|r| r.parents = parents);
     }
 
     /// Of one that stands still: how long until it has something to do by itself; none: only what comes from outside wakes it. What

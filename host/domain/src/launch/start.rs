@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use doppel_abi_machine::boot_flags;
-use doppel_freezer::Parent;
 use doppel_spec::Files;
 use doppel_sys::signal::SignalFd;
 use rustix::event::EventfdFlags;
@@ -114,7 +113,6 @@ impl Domain {
         times.process = begun.elapsed() - times.memory - times.group;
         let (vcpus, tty) = (facts.vcpus, config.spec.tty);
         let hostname = config.spec.hostname.clone().unwrap_or_default();
-        let parent = resume.as_ref().map(|r| Parent::of(&r.image));
         let born = born(config, first.digest, vcpus, resume);
         // The filter and the arguments are the domain's now; a process with many domains would keep them for nothing. It
         // is no matter if it does.
@@ -128,7 +126,7 @@ impl Domain {
             born,
             hostname: Mutex::new(hostname),
             files: Mutex::new(config.host_files()),
-            parent: Mutex::new(parent),
+            parents: Mutex::default(),
             paging: Mutex::new(swap.map(|_| Paging::new(config.spec.resources.memory_target_bytes))),
             stops: Mutex::new(()),
             asleep: AtomicBool::new(false),
@@ -223,9 +221,8 @@ impl Domain {
             group: self.cgroup.as_ref().and_then(|group| group.name()),
         };
         let hostname = lock(&self.core.hostname).clone();
-        let parent = lock(&self.core.parent).clone();
         record.change(|r| {
-            (r.hostname, r.parent) = (hostname, parent);
+            r.hostname = hostname;
             r.birth = Some(birth);
         })
     }

@@ -202,7 +202,7 @@ impl Leftover {
                 disks: None,
             }),
             hostname: Mutex::new(record.hostname),
-            parent: Mutex::new(record.parent),
+            parents: Mutex::new(record.parents),
             share: Mutex::new(None),
             paging: Mutex::new(swap.map(|_| Paging::new(Some(target)))),
             stops: Mutex::new(()),

@@ -80,9 +80,9 @@ pub(crate) struct Record {
     pub paused: bool,
     /// It is ended because its memory is in a frozen image.
     pub asleep: bool,
-    /// The image that it was last frozen to, or made from; an older program did not write it down.
+    /// The images that it was last frozen to; an older program did not write them down.
     #[serde(default)]
-    pub parent: Option<Parent>,
+    pub parents: Vec<Parent>,
     /// How many of its programs' requests to be frozen were served.
     pub served: u32,
     pub note: Option<Value>,
@@ -108,7 +108,7 @@ impl Recorded {
             stopping: false,
             paused: false,
             asleep: false,
-            parent: None,
+            parents: Vec::new(),
             served: 0,
             note: keep.note.clone(),
         };

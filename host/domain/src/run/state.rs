@@ -51,8 +51,8 @@ pub(crate) struct Core {
     pub hostname: Mutex<String>,
     /// What of it is files of the host; one that is held gets it late.
     pub files: Mutex<HostFiles>,
-    /// The image that it was last frozen to, or made from.
-    pub parent: Mutex<Option<Parent>>,
+    /// The images that it was last frozen to, the newest first.
+    pub parents: Mutex<Vec<Parent>>,
     /// Its part in page sharing.
     pub share: Mutex<Option<Member>>,
     /// What leaves its memory, if it has a swap region.
