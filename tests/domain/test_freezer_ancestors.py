@@ -149,7 +149,7 @@ def test_a_further_freeze_writes_what_has_changed(running, names, clean):
     assert {sums(one), sums(same)} == {before} and sums(other, "-n", "2") == d.sum
     # Without the newest the one before serves.
     doppel_call("frozen", "rm", other).ok()
-    assert d.freeze(other)["written"] < 20 * MIB and len(beside(other)) == 2
+    assert d.freeze(other)["written"] < 20 * MIB and beside(other)
     d.do("end")
     assert d.freeze(whole, "--whole")["written"] >= 48 * MIB and not beside(whole)
     assert d.freeze(elsewhere, "--in-memory")["written"] >= 48 * MIB, "an image needs no file of another store"
