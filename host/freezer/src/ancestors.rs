@@ -8,6 +8,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -53,6 +54,8 @@ struct Ancestor {
     body: usize,
     identity: Identity,
     place: (u64, u64),
+    /// Where its pages are.
+    data: Range<u64>,
 }
 
 /// What a new image may refer to.
@@ -68,10 +71,10 @@ impl Ancestors {
         u32::try_from(at + 1).ok()
     }
 
-    /// That for the file in this place (device and inode number).
-    pub fn number_at(&self, place: (u64, u64)) -> Option<u32> {
+    /// That for the file in this place (device and inode number), and where its pages are.
+    pub fn number_at(&self, place: (u64, u64)) -> Option<(u32, Range<u64>)> {
         let at = self.all.iter().position(|a| a.place == place)?;
-        u32::try_from(at + 1).ok()
+        Some((u32::try_from(at + 1).ok()?, self.all[at].data.clone()))
     }
 
     /// Which of its parent's files has this number.
@@ -201,7 +204,8 @@ impl Lineage {
             let (place, identity) = (file.place().ok()?, file.identity());
             // One that has no name any more cannot get another.
             if links.add(file, &identity).is_ok() {
-                all.push(Ancestor { body, identity, place });
+                let data = file.header.data_at..file.header.file_len;
+                all.push(Ancestor { body, identity, place, data });
             }
         }
         (!all.is_empty()).then_some(Self { image, ancestors: Ancestors { all }, links })

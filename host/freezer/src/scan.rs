@@ -21,7 +21,6 @@ use crate::write::compare::{Lookup, continues};
 
 mod contents;
 
-use contents::Content;
 pub use contents::Contents;
 
 /// Anonymous runs with at most so many untouched pages between them become one segment.
@@ -29,8 +28,10 @@ const JOIN_ANONYMOUS: u64 = 256;
 /// The same for pages of files, which are then copied.
 const JOIN_FILE: u64 = 8;
 
-/// The same for pages of an ancestor, which are then compared: fewer of them are not worth a mapping of their own.
-const JOIN_CHANGED: u64 = 16;
+/// So many pages that an ancestor has are worth a mapping of their own.
+pub(crate) const WORTH: u64 = 16;
+/// A process gets no more mappings than so many by what of it is referred to, and about twice as many in all.
+const MAPPINGS: u64 = 16384;
 
 /// Where saved bytes come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +125,12 @@ impl Plan {
         Load { pids, bytes: sum(true), total: sum(false) }
     }
 
+    /// How many pages an ancestor must have in one piece so that they are cut out of a segment; none: it is not done.
+    pub fn worth(&self) -> Option<u64> {
+        let most = self.segments.chunk_by(|a, b| a.space == b.space).map(<[Segment]>::len).max();
+        worth(most.unwrap_or(0), self.len / PAGE)
+    }
+
     /// Adds one segment made of `runs` (address, length), ascending.
     pub(crate) fn add(&mut self, space: i32, source: Source, runs: &[(u64, u64)]) {
         let (Some(&(start, _)), Some(&(last, n))) = (runs.first(), runs.last()) else { return };
@@ -141,7 +148,14 @@ impl Plan {
 
     /// Adds a mapping of an ancestor in which `runs` are the process' own: the others are as that has them. What lies between two
     /// runs that are close together is read and compared with it, as these are.
-    fn add_changed(&mut self, space: i32, source: Source, m: &Mapping, runs: &[(u64, u64)], file: u32) {
+    fn add_changed(
+        &mut self,
+        space: i32,
+        source: Source,
+        m: &Mapping,
+        runs: &[(u64, u64)],
+        (file, worth): (u32, u64),
+    ) {
         let offset = |addr: u64| m.offset + (addr - m.start);
         let unchanged = |plan: &mut Self, from: u64, to: u64| {
             if from < to {
@@ -153,7 +167,7 @@ impl Plan {
             }
         };
         let mut at = m.start;
-        for group in runs.chunk_by(|a, b| b.0 - (a.0 + a.1) < JOIN_CHANGED * PAGE) {
+        for group in runs.chunk_by(|a, b| b.0 - (a.0 + a.1) < worth * PAGE) {
             let (start, end) = (group[0].0, group[group.len() - 1].0 + group[group.len() - 1].1);
             unchanged(self, at, start);
             let (to, len) = (self.len, end - start);
@@ -379,17 +393,26 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
 fn scan_process(plan: &mut Plan, inner: i32, pid: i32, contents: &Contents) -> Result<()> {
     let failed = || Error::host(format!("read /proc/{pid}/pagemap"));
     let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed())?;
-    for m in private_mappings(pid, USER_END)? {
-        let m = m?;
+    let all: Vec<Mapping> = private_mappings(pid, USER_END)?.collect::<Result<_>>()?;
+    let refers = |m: &Mapping| contents.find(m.inode)?.refers(m.offset, m.end - m.start);
+    let pages = all.iter().filter(|m| refers(m).is_some()).map(|m| (m.end - m.start) / PAGE).sum();
+    let worth = worth(all.len(), pages);
+    for m in &all {
         let source = Source::Process(pid);
-        match contents.find(m.inode) {
-            // Its own frozen image, share file or swap region: all of it is content; pages of zeros are found when it is copied.
-            Some(Content { file: None, .. }) => plan.add(inner, source, &[(m.start, m.end - m.start)]),
-            Some(Content { file: Some(file), .. }) => {
+        match (contents.find(m.inode), refers(m), worth) {
+            (Some(_), Some(file), Some(worth)) => {
                 let runs = private_pages(&pagemap, m.start, m.end).map_err(failed())?;
-                plan.add_changed(inner, source, &m, &runs, file);
+                plan.add_changed(inner, source, m, &runs, (file, worth));
             }
-            None => {
+            // Its own frozen image, share file or swap region: all of it is content; pages of zeros are found when it is copied.
+            (Some(_), file, _) => {
+                if let Some(file) = file {
+                    let (to, len) = (plan.len, m.end - m.start);
+                    plan.candidates.push(Candidate { to, len, file, offset: m.offset, whole: true });
+                }
+                plan.add(inner, source, &[(m.start, m.end - m.start)]);
+            }
+            (None, ..) => {
                 let runs = private_pages(&pagemap, m.start, m.end).map_err(failed())?;
                 let (gap, fill) = if m.inode == 0 { (JOIN_ANONYMOUS, false) } else { (JOIN_FILE, true) };
                 plan.add_joined(inner, source, &runs, gap * PAGE, fill);
@@ -397,6 +420,13 @@ fn scan_process(plan: &mut Plan, inner: i32, pid: i32, contents: &Contents) -> R
         }
     }
     Ok(())
+}
+
+/// How many pages a run of an ancestor must have to be worth a mapping of its own, in a process with so many mappings and pages: the
+/// host allows a process some 65,000 mappings, which it had better not come near; none: it has too many already.
+pub(crate) fn worth(mappings: usize, pages: u64) -> Option<u64> {
+    let room = MAPPINGS.saturating_sub(mappings as u64);
+    (room > 0).then(|| (pages / room.max(1)).max(WORTH))
 }
 
 /// Runs of pages of `start..end` that belong to the process alone.
@@ -438,6 +468,31 @@ pub(crate) fn pages(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_referred_to_is_in_few_pieces() {
+        assert_eq!(worth(100, 128 << 10), Some(WORTH));
+        // 64 GiB, of which every other page may have changed.
+        let pages = (64 << 30) / PAGE;
+        let runs = pages / worth(100, pages).unwrap();
+        assert!((8192..=MAPPINGS).contains(&runs), "{runs}");
+        assert_eq!(worth(40_000, 1), None);
+    }
+
+    #[test]
+    fn changed_pages_of_an_ancestor_are_cut_out() {
+        let m = Mapping { start: 100 * PAGE, end: 200 * PAGE, private: true, offset: 7 * PAGE, inode: 1 };
+        let mut plan = Plan::default();
+        let runs = [(110 * PAGE, PAGE), (120 * PAGE, 2 * PAGE), (198 * PAGE, 2 * PAGE)];
+        plan.add_changed(4, Source::Process(9), &m, &runs, (2, WORTH));
+        let found: Vec<_> =
+            plan.segments.iter().map(|s| (s.file, s.addr / PAGE, s.len / PAGE, s.offset / PAGE)).collect();
+        assert_eq!(found, [(2, 100, 10, 7), (0, 110, 12, 0), (2, 122, 76, 29), (0, 198, 2, 12)]);
+        let candidates: Vec<_> =
+            plan.candidates.iter().map(|c| (c.to / PAGE, c.len / PAGE, c.offset / PAGE)).collect();
+        assert_eq!(candidates, [(0, 12, 17), (12, 2, 105)]);
+        assert_eq!((plan.len, plan.pieces.len()), (14 * PAGE, 2));
+    }
 
     #[test]
     fn maps_lines() {

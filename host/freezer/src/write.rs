@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::format::{header_bytes, pack_names, segment_bytes};
 use crate::host;
 use crate::open::{Identity, identity};
-use crate::scan::{Contents, Load, Piece, Plan, Source, plan};
+use crate::scan::{Contents, Load, Piece, Plan, Source, WORTH, plan};
 
 /// From how many bytes of processes on shadows are worth what they cost, about as much as copying a MiB.
 const WORTH_SHADOWS: u64 = 4 << 20;
@@ -238,6 +238,7 @@ impl Unfinished {
                 image: p.image,
                 ancestors: p.ancestors,
                 candidates: &plan.candidates,
+                worth: plan.worth(),
             }),
             bytes: AtomicU64::new(0),
         }
@@ -289,7 +290,7 @@ impl Unfinished {
 
 /// How many segments more there can be when what ancestors have is cut out of the planned ones: two for each run that is worth it.
 fn runs_most(plan: &Plan, chunks: u64) -> u64 {
-    let of_chunk = (CHUNK / PAGE).div_ceil(compare::WORTH as u64 + 1);
+    let of_chunk = (CHUNK / PAGE).div_ceil(WORTH + 1);
     // Those that are all of a segment can be shorter, and are cut where chunks end.
     2 * (chunks * (of_chunk + 1) + plan.candidates.len() as u64)
 }

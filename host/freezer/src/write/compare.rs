@@ -11,9 +11,6 @@ use crate::format::{PAGE_BYTES, is_zero};
 use crate::open::FrozenImage;
 use crate::scan::Candidate;
 
-/// So many pages that are not zero make a run worth a mapping of its own.
-pub(crate) const WORTH: usize = 16;
-
 /// A place of the image that an ancestor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Equal {
@@ -85,6 +82,8 @@ pub(crate) struct Comparison<'a> {
     pub ancestors: &'a Ancestors,
     /// In order of `to`.
     pub candidates: &'a [Candidate],
+    /// So many pages that are not zero make a run worth a mapping of its own; none: nothing does.
+    pub worth: Option<u64>,
 }
 
 impl Comparison<'_> {
@@ -102,7 +101,8 @@ impl Comparison<'_> {
             if body.read(offset, theirs).is_err() {
                 continue;
             }
-            for (at, len) in alike(own, theirs, c.whole) {
+            let all = c.whole && own.len() as u64 == c.len;
+            for (at, len) in alike(own, theirs, all, self.worth) {
                 let (to, len) = (start + at as u64, len as u64);
                 found.push(Equal { to, len, file: c.file, offset: offset + at as u64 });
             }
@@ -112,22 +112,22 @@ impl Comparison<'_> {
 }
 
 /// Runs of equal pages that are worth it, as (place, length). A place that is all of a segment needs no mapping more.
-fn alike(own: &[u8], theirs: &[u8], whole: bool) -> Vec<(usize, usize)> {
+fn alike(own: &[u8], theirs: &[u8], whole: bool, worth: Option<u64>) -> Vec<(usize, usize)> {
     let mut runs = Vec::new();
     let mut at = 0;
     let pages = |at: usize| (&own[at..at + PAGE_BYTES], &theirs[at..at + PAGE_BYTES]);
     while at < own.len() {
-        let (begin, mut saved) = (at, 0);
+        let (begin, mut saved) = (at, 0u64);
         while at < own.len() {
             let (a, b) = pages(at);
             if a != b {
                 break;
             }
-            saved += usize::from(!is_zero(a));
+            saved += u64::from(!is_zero(a));
             at += PAGE_BYTES;
         }
         let all = whole && at - begin == own.len();
-        if saved >= WORTH || all && saved > 0 {
+        if worth.is_some_and(|worth| saved >= worth) || all && saved > 0 {
             runs.push((begin, at - begin));
         }
         // The page that differs.
@@ -187,17 +187,19 @@ mod tests {
     fn runs_are_found_if_they_are_worth_it() {
         let mut own = vec![1u8; 64 * PAGE_BYTES];
         let theirs = own.clone();
-        assert_eq!(alike(&own, &theirs, false), [(0, own.len())]);
+        assert_eq!(alike(&own, &theirs, false, Some(16)), [(0, own.len())]);
         // A page that differs parts them; what is left of the second is too short.
         own[40 * PAGE_BYTES] = 2;
         own[56 * PAGE_BYTES + 7] = 2;
-        assert_eq!(alike(&own, &theirs, false), [(0, 40 * PAGE_BYTES)]);
+        assert_eq!(alike(&own, &theirs, false, Some(16)), [(0, 40 * PAGE_BYTES)]);
         let few = vec![1u8; 3 * PAGE_BYTES];
-        assert_eq!(alike(&few, &few, false), []);
-        assert_eq!(alike(&few, &few, true), [(0, few.len())]);
+        assert_eq!(alike(&few, &few, false, Some(16)), []);
+        assert_eq!(alike(&few, &few, true, Some(16)), [(0, few.len())]);
+        assert_eq!(alike(&own, &theirs, false, Some(41)), []);
+        assert_eq!(alike(&few, &few, true, None), [(0, few.len())]);
         // Zeros are holes already.
         let zeros = vec![0u8; 64 * PAGE_BYTES];
-        assert_eq!(alike(&zeros, &zeros, true), []);
+        assert_eq!(alike(&zeros, &zeros, true, Some(16)), []);
     }
 
     #[test]
