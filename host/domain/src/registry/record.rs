@@ -215,7 +215,7 @@ mod tests {
             stopping: false,
             paused: false,
             asleep: false,
-            parent: None,
+            parents: Vec::new(),
             served: 0,
             note: Some(Value::from("mine")),
         }
