@@ -11,9 +11,16 @@ static STORE: LazyLock<common::TempStore> = LazyLock::new(common::TempStore::new
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     STORE.exercise(bytes);
     // Most inputs are far from an image: lay them over one too.
-    let mut image = common::sound_image();
-    for (place, byte) in image.iter_mut().zip(bytes) {
+    for mut image in [common::sound_image(), common::sound_child()] {
+        for (place, byte) in image.iter_mut().zip(bytes) {
+            *place ^= byte;
+        }
+        STORE.exercise(&image);
+    }
+    // And an ancestor that is not the one.
+    let mut ancestor = common::sound_image();
+    for (place, byte) in ancestor.iter_mut().zip(bytes) {
         *place ^= byte;
     }
-    STORE.exercise(&image);
+    STORE.exercise_beside(&common::sound_child(), &ancestor);
 });

@@ -258,8 +258,8 @@ def test_damaged_images(image, names, clean):
     data = [i for i in range(tables, len(whole), 4096) if whole[i : i + 4096].strip(b"\0")]
     rnd = random.Random(5)
     spots = [
-        *range(0, 560, 40),
-        *rnd.sample(range(560, tables), 5),
+        *range(0, 696, 40),
+        *rnd.sample(range(696, tables), 5),
         *(i + rnd.randrange(4096) for i in rnd.sample(data, 8)),
     ]
     for at in spots:
@@ -271,7 +271,7 @@ def test_damaged_images(image, names, clean):
         with open(path, "r+b") as f:
             f.seek(at)
             f.write(whole[at : at + 1])
-    for size in (0, 100, 559, 560, tables - 1, tables, len(whole) - 1, len(whole) - 4096):
+    for size in (0, 100, 695, 696, tables - 1, tables, len(whole) - 1, len(whole) - 4096):
         os.truncate(path, size)
         assert "frozen image" in refused("clone", frozen)
         pathlib.Path(path).write_bytes(whole)

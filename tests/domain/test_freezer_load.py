@@ -236,7 +236,7 @@ def segments(path):
     """Runs of saved pages by address space: (address, length, offset), as common/abi/machine/src/frozen.rs has them."""
     spaces = {}
     with open(path, "rb") as f:
-        header = f.read(560)
+        header = f.read(696)
         for _ in range(struct.unpack_from("<Q", header, 40)[0]):
             space, _, *run = struct.unpack("<iIQQQ", f.read(32))
             if space > 0:

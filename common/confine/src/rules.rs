@@ -5,6 +5,7 @@
 //! everything outside the domain for *all* argument values it lets through.
 
 use doppel_abi_linux::syscalls::nr;
+use doppel_abi_machine::frozen::MAX_ANCESTORS;
 use doppel_abi_machine::{KICK_SIGNAL, clone_flags, fd};
 
 /// What a domain may ring.
@@ -84,9 +85,23 @@ const fn flags(arg: u8, name: &'static str, required: u64, optional: u64) -> Che
 
 /// `mmap` of one descriptor, shared or private (`how`), at a fixed address.
 const fn map_of(fd: i32, how: u64, prot: Check) -> [Check; 3] {
-    let flags = flags(3, "flags", MAP_FIXED | how, MAP_NORESERVE | MAP_POPULATE);
-    [is(4, "fd", fd as u64), flags, prot]
+    [is(4, "fd", fd as u64), map_flags(how), prot]
 }
+
+const fn map_flags(how: u64) -> Check {
+    flags(3, "flags", MAP_FIXED | how, MAP_NORESERVE | MAP_POPULATE)
+}
+
+/// Descriptors of a clone's frozen image and of its ancestors.
+const IMAGES: [u32; 1 + MAX_ANCESTORS] = {
+    let mut all = [fd::FROZEN as u32; 1 + MAX_ANCESTORS];
+    let mut n = 0;
+    while n < MAX_ANCESTORS {
+        all[n + 1] = fd::ANCESTORS as u32 + n as u32;
+        n += 1;
+    }
+    all
+};
 
 const fn is(arg: u8, name: &'static str, value: u64) -> Check {
     Check { arg, name, test: Test::Is(value) }
@@ -143,13 +158,13 @@ pub const ALLOWED: &[Rule] = &[
             &map_of(fd::PAGEFILE, MAP_PRIVATE, ANY_PROT),
             &map_of(fd::IMAGE, MAP_PRIVATE, ANY_PROT),
             &map_of(fd::IMAGE, MAP_SHARED, READ_EXEC),
-            &map_of(fd::FROZEN, MAP_PRIVATE, ANY_PROT),
+            &[one_of(4, "fd", &IMAGES), map_flags(MAP_PRIVATE), ANY_PROT],
             &map_of(fd::SHARE, MAP_PRIVATE, ANY_PROT),
             &map_of(fd::SWAP, MAP_PRIVATE, ANY_PROT),
             &map_of(fd::SWAP, MAP_SHARED, ANY_PROT),
         ],
-        arguments: "MAP_FIXED and: anonymous private | page file or swap region | image (shared only without PROT_WRITE) | frozen image or share file, private",
-        why: "map pages: own memory, own page file and swap region, or root image, frozen image and share file, which are open read-only",
+        arguments: "MAP_FIXED and: anonymous private | page file or swap region | image (shared only without PROT_WRITE) | frozen image, an ancestor of it, or share file, private",
+        why: "map pages: own memory, own page file and swap region, or root image, frozen image with its ancestors and share file, which are open read-only",
     },
     any(nr::MUNMAP, "any", "unmap pages of its own address space"),
     Rule {

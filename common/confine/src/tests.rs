@@ -168,12 +168,17 @@ fn mmap_descriptors_and_flags() {
     }
     assert_eq!(map(7, 0x12, 5), ALLOW, "frozen image, private");
     assert_eq!(map(1, 0x11, 5), REFUSE, "frozen image, shared");
+    for fd in 13..20 {
+        assert_eq!(map(7, 0x12, fd), ALLOW, "ancestor of the frozen image, private");
+        assert_eq!(map(1, 0x11, fd), REFUSE, "ancestor of the frozen image, shared");
+        assert_eq!(map(7, 0x12, fd | 1 << 32), REFUSE);
+    }
     assert_eq!(map(7, 0x12, 6), ALLOW, "share file, private");
     assert_eq!(map(1, 0x11, 6), REFUSE, "share file, shared");
     assert_eq!(map(3, 0x11, 6), REFUSE, "share file, shared and writable");
     for flags in [0x11, 0x12] {
         assert_eq!(map(7, flags, 12), ALLOW, "swap region");
-        for fd in [10, 11, 13, 12 | 1 << 32] {
+        for fd in [10, 11, 20, 12 | 1 << 32] {
             assert_eq!(map(1, flags, fd), REFUSE, "fd {fd}");
         }
     }

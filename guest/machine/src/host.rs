@@ -85,8 +85,8 @@ pub enum Backing {
     PageFilePrivate(u64),
     /// Root image at this byte offset, copy-on-write.
     Image(u64),
-    /// Frozen image at this byte offset, copy-on-write; in clones only.
-    Frozen(u64),
+    /// The frozen image (0) or its nth ancestor at this byte offset, copy-on-write; in clones only.
+    Frozen(u32, u64),
     /// Share file at this byte offset, copy-on-write; in clones that share only.
     Share(u64),
     /// Swap region at this byte offset, copy-on-write; in domains that have one only.
@@ -123,7 +123,10 @@ pub fn map_user(addr: u64, len: u64, prot: Prot, backing: Backing, populate: boo
         Backing::PageFileShared(off) => (MAP_SHARED, fd::PAGEFILE as u64, off),
         Backing::PageFilePrivate(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::PAGEFILE as u64, off),
         Backing::Image(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::IMAGE as u64, off),
-        Backing::Frozen(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::FROZEN as u64, off),
+        Backing::Frozen(0, off) => (MAP_PRIVATE | MAP_NORESERVE, fd::FROZEN as u64, off),
+        Backing::Frozen(file, off) => {
+            (MAP_PRIVATE | MAP_NORESERVE, fd::ANCESTORS as u64 + u64::from(file) - 1, off)
+        }
         Backing::Share(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::SHARE as u64, off),
         Backing::Swap(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::SWAP as u64, off),
     };

@@ -16,6 +16,9 @@ pub struct FreezeDomain {
     /// Keep the image in memory instead of on disk.
     #[serde(default)]
     pub in_memory: bool,
+    /// Write all of its memory; otherwise what the domain's last image has already is referred to there.
+    #[serde(default)]
+    pub whole: bool,
     /// Remove the image by itself when the last domain that was cloned from it is removed, or if none is made for a minute.
     #[serde(default)]
     pub temporary: bool,
@@ -50,6 +53,9 @@ pub struct FreezeReport {
     pub frozen: String,
     /// Bytes of memory in it.
     pub bytes: u64,
+    /// Bytes of that which were written; older images have the others.
+    #[serde(default)]
+    pub written_bytes: u64,
     /// Microseconds until all threads stood still.
     pub stop_us: u64,
     /// Microseconds for which they did.
@@ -79,6 +85,12 @@ pub struct FrozenImage {
     pub name: String,
     /// Bytes it takes.
     pub size_bytes: u64,
+    /// Older images in whose files some of its memory is; these stay as long as it needs them, whether they have names or not.
+    #[serde(default)]
+    pub ancestors: u64,
+    /// Bytes of its memory in those.
+    #[serde(default)]
+    pub ancestors_bytes: u64,
     /// Kept in memory instead of on disk.
     pub in_memory: bool,
     /// Root image it needs.

@@ -59,6 +59,7 @@ impl Peer {
             born,
             hostname: Mutex::default(),
             files: Mutex::default(),
+            parents: Mutex::default(),
             share: Mutex::default(),
             stops: Mutex::default(),
             asleep: AtomicBool::new(false),

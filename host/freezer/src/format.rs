@@ -2,9 +2,12 @@
 
 use std::mem::offset_of;
 
-use doppel_abi_machine::frozen::{ARENA, CHUNK, HEADER_SIZE, Header, PAGEFILE, Segment};
+use doppel_abi_machine::frozen::{ARENA, HEADER_SIZE, Header, MAX_ANCESTORS, PAGEFILE, Segment};
 use doppel_abi_machine::layout::{ARENA_MAX, PAGE, PAGEFILE_MAX, USER_END, USER_START};
 use serde::Serialize;
+use xxhash_rust::xxh3::Xxh3;
+
+pub(crate) const PAGE_BYTES: usize = PAGE as usize;
 
 /// Appends fields in order of their offsets; the layouts are pinned in `common/abi/machine`.
 struct Out(Vec<u8>);
@@ -21,7 +24,16 @@ pub(crate) fn header_bytes(h: &Header) -> Vec<u8> {
     out.put(h.magic.to_le_bytes());
     out.put(h.version.to_le_bytes());
     out.put(h.machine_version.to_le_bytes());
-    for word in [h.checksum, h.tables_len, h.file_len, h.segments, h.chunks, h.data_bytes] {
+    for word in [
+        h.checksum,
+        h.tables_len,
+        h.file_len,
+        h.segments,
+        h.chunks,
+        h.data_at,
+        h.data_bytes,
+        h.ancestor_bytes,
+    ] {
         out.put(word.to_le_bytes());
     }
     for digest in [h.kernel, h.image, h.vdso] {
@@ -48,6 +60,10 @@ pub(crate) fn header_bytes(h: &Header) -> Vec<u8> {
     }
     out.put([h.name_len, h.hostname_len, h.image_name_len, h.layers]);
     out.put(h.names);
+    out.put(h.ancestor_count.to_le_bytes());
+    for identity in h.ancestors {
+        out.put(identity);
+    }
     assert_eq!(out.0.len() as u64, HEADER_SIZE, "Header changed: see docs/freezer.md");
     out.0
 }
@@ -81,7 +97,9 @@ pub(crate) fn parse_header(bytes: &[u8; HEADER_SIZE as usize]) -> Header {
         file_len: i.u64(),
         segments: i.u64(),
         chunks: i.u64(),
+        data_at: i.u64(),
         data_bytes: i.u64(),
+        ancestor_bytes: i.u64(),
         kernel: i.take(),
         image: i.take(),
         vdso: i.take(),
@@ -105,6 +123,8 @@ pub(crate) fn parse_header(bytes: &[u8; HEADER_SIZE as usize]) -> Header {
         image_name_len: i.take::<1>()[0],
         layers: i.take::<1>()[0],
         names: i.take(),
+        ancestor_count: i.u64(),
+        ancestors: std::array::from_fn(|_| i.take()),
     }
 }
 
@@ -112,6 +132,7 @@ pub(crate) fn parse_header(bytes: &[u8; HEADER_SIZE as usize]) -> Header {
 pub(crate) fn segment_bytes(s: &Segment) -> [u8; 32] {
     let mut out = [0; 32];
     out[..4].copy_from_slice(&s.space.to_le_bytes());
+    out[4..8].copy_from_slice(&s.file.to_le_bytes());
     for (field, at) in [
         (s.addr, offset_of!(Segment, addr)),
         (s.len, offset_of!(Segment, len)),
@@ -126,11 +147,12 @@ pub(crate) fn segment_bytes(s: &Segment) -> [u8; 32] {
 pub(crate) fn parse_segment(bytes: &[u8; 32]) -> Segment {
     let mut i = In(bytes);
     let space = i32::from_le_bytes(i.take());
-    Segment { space, reserved: i.u32(), addr: i.u64(), len: i.u64(), offset: i.u64() }
+    Segment { space, file: i.u32(), addr: i.u64(), len: i.u64(), offset: i.u64() }
 }
 
-/// Whether every segment lies where segments may lie.
-pub(crate) fn sound(h: &Header, segments: &[Segment]) -> bool {
+/// Whether every segment lies where segments may lie; `files` are the headers of the image and of its ancestors.
+pub(crate) fn sound(files: &[&Header], segments: &[Segment]) -> bool {
+    let h = files[0];
     let within = |at: u64, len: u64, low: u64, high: u64| {
         at.is_multiple_of(PAGE)
             && len.is_multiple_of(PAGE)
@@ -145,18 +167,31 @@ pub(crate) fn sound(h: &Header, segments: &[Segment]) -> bool {
             pid if pid > 0 => (USER_START, USER_END),
             _ => return false,
         };
-        within(s.addr, s.len, low, high) && within(s.offset, s.len, h.tables_len, h.file_len)
+        let Some(file) = files.get(s.file as usize) else { return false };
+        within(s.addr, s.len, low, high) && within(s.offset, s.len, file.data_at, file.file_len)
     });
-    // Only of those that are placed: sums cannot overflow then. Each has pages of its own in the file, so that what
-    // is done for all is bounded by the file's length.
+    // Only of those that are placed: sums cannot overflow then.
     let ordered = || {
-        segments.windows(2).all(|w| {
-            (w[0].space < w[1].space || w[0].space == w[1].space && w[0].addr + w[0].len <= w[1].addr)
-                && w[0].offset + w[0].len <= w[1].offset
+        segments
+            .windows(2)
+            .all(|w| w[0].space < w[1].space || w[0].space == w[1].space && w[0].addr + w[0].len <= w[1].addr)
+    };
+    // Each has pages of its own in the image's file, and of what clones copy in its ancestors' too, so that what is done for all is
+    // bounded by the files' lengths. Processes that forked can have the same pages of an ancestor.
+    let apart = || {
+        let mut ends = [0; 1 + MAX_ANCESTORS];
+        segments.iter().filter(|s| s.file == 0 || s.space < 0).all(|s| {
+            let end = &mut ends[s.file as usize];
+            let behind = s.offset >= *end;
+            *end = s.offset + s.len;
+            behind
         })
     };
     let bounded = h.arena_size <= ARENA_MAX && h.pagefile_size <= PAGEFILE_MAX;
-    placed && ordered() && bounded && h.chunks == (h.file_len - h.tables_len).div_ceil(CHUNK)
+    let mut identities = h.ancestors[..files.len() - 1].to_vec();
+    identities.sort_unstable();
+    let different = identities.windows(2).all(|w| w[0] != w[1]);
+    different && placed && ordered() && apart() && bounded
 }
 
 /// Domain name, host name and root image of a header; none if their lengths make no sense.
@@ -202,8 +237,16 @@ pub struct Description {
     pub processes: usize,
     /// Number of segments: what a clone maps.
     pub segments: u64,
-    /// Bytes of pages kept.
+    /// Bytes of pages kept, its own and those of ancestors.
     pub data_bytes: u64,
+    /// Bytes of those in its own file.
+    pub own_bytes: u64,
+    /// Bytes of those in files of ancestors.
+    pub ancestor_bytes: u64,
+    /// How many ancestors it has: older images whose files it needs.
+    pub ancestors: u64,
+    /// Bytes that the files of these take.
+    pub ancestors_used: u64,
     /// Bytes that every clone copies: its guest kernel's memory and shared pages.
     pub copied_bytes: u64,
     /// Digest of the guest kernel, hexadecimal.
@@ -215,4 +258,19 @@ pub struct Description {
 /// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Whether a page has only zeros.
+pub(crate) fn is_zero(page: &[u8]) -> bool {
+    // Most pages differ in their first bytes; the rest is compared in words.
+    let (head, body, tail) =
+        page.split_at_checked(16).map_or((page, &[][..], &[][..]), |(h, b)| (h, b, &[][..]));
+    head.iter().chain(tail).all(|&b| b == 0)
+        && body.chunks_exact(16).all(|c| u128::from_ne_bytes(c.try_into().unwrap_or([1; 16])) == 0)
+}
+
+/// A chunk's checksum covers its pages that are not zero, with their places.
+pub(crate) fn hash_page(hash: &mut Xxh3, at: usize, page: &[u8]) {
+    hash.update(&(at as u32).to_le_bytes());
+    hash.update(page);
 }

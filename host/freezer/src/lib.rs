@@ -3,6 +3,7 @@
 //! * [`freeze`]: what of a stopped domain's memory must be kept ([`scan`](mod@scan)), and writing it.
 //! * [`FrozenImage`]: an image opened, checked whole, ready to be mapped; refuses a host it does not fit.
 //! * [`WorkingSet`]: the pages a woken domain touches first, read ahead at the next wake.
+//! * [`Parent`]: what a new image need not write, since an older one has it.
 //! * [`FrozenStore`]: images by name, on disk or in memory.
 //! * [`share`](mod@share): which pages of running clones became equal after the checkpoint.
 //!
@@ -10,6 +11,7 @@
 //! Layouts are in `common/abi/machine` (`frozen`); stopping and starting domains is `host/domain`'s part.
 #![forbid(unsafe_code)]
 
+mod ancestors;
 mod draft;
 mod error;
 mod export;
@@ -23,9 +25,11 @@ mod store;
 mod working_set;
 mod write;
 
+pub use ancestors::{Lineage, Parent};
 pub use error::Error;
 pub use format::Description;
-pub use open::FrozenImage;
+pub use open::{FrozenImage, Identity};
+pub use scan::Load;
 pub use store::{Entry, FrozenStore, Medium, is_of_sleeper};
 pub use working_set::WorkingSet;
-pub use write::{Load, Report, Shadows, Standing, Subject, freeze, prepare};
+pub use write::{Report, Shadows, Standing, Subject, freeze, prepare};

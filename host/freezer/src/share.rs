@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub use index::Counts;
 use index::{Index, IndexPosition};
 
-use crate::write::is_zero;
+use crate::format::is_zero;
 
 /// Bytes of a page.
 pub const PAGE: usize = doppel_abi_machine::layout::PAGE as usize;

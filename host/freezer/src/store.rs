@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! STORE/frozen/NAME.frozen       on disk
+//! STORE/frozen/NAME.ancestors/   files of older images in which some of its memory is (ancestors.rs)
 //! STORE/frozen/NAME.volumes/     what it keeps of the domain's volumes, if it had some (host/volumes)
 //! STORE/frozen/NAME.layers/      files of layers that its memory refers to, if there are some (host/layers)
 //! /dev/shm/doppel-frozen/UID/NAME.frozen   in memory, gone at the host's next boot
@@ -19,10 +20,13 @@ use std::time::{Duration, Instant};
 use doppel_abi_service::storage::SHARED;
 use rustix::fs::FlockOperation;
 
+use crate::ancestors;
 use crate::draft::Draft;
 use crate::error::{Error, Result};
 use crate::export::{read_file, write_file};
 use crate::{FrozenImage, WorkingSet};
+
+mod flatten;
 
 const SUFFIX: &str = "frozen";
 /// How long what is left of a clone that has ended may have its image open, on a busy host.
@@ -201,11 +205,18 @@ impl FrozenStore {
     fn remove_within(&self, name: &str, patience: Duration) -> Result<()> {
         let path = self.path(name)?;
         let doing = || format!("remove {}", path.display());
-        let file = File::open(&path).map_err(Error::host(doing()))?;
+        let mut file = File::open(&path).map_err(Error::host(doing()))?;
         let begun = Instant::now();
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
+                Ok(()) => {
+                    // It may have been flattened meanwhile.
+                    let there = File::open(&path).map_err(Error::host(doing()))?;
+                    if inode(&there)? == inode(&file)? {
+                        break;
+                    }
+                    file = there;
+                }
                 Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < patience => std::thread::sleep(PAUSE),
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     return Err(Error::Request(format!(
@@ -216,6 +227,7 @@ impl FrozenStore {
             }
         }
         fs::remove_file(&path).map_err(Error::host(doing()))?;
+        ancestors::forget(&path)?;
         forget_layers(&path)?;
         forget_dir(&FrozenImage::volumes_beside(&path))?;
         forget_working_set(&path)
@@ -228,11 +240,45 @@ impl FrozenStore {
     pub fn discard(&self, image: &FrozenImage) -> Result<()> {
         let path = image.path();
         fs::remove_file(path).map_err(Error::host(format!("remove {}", path.display())))?;
+        ancestors::forget(path)?;
         forget_dir(&FrozenImage::volumes_beside(path))?;
         forget_working_set(path)
     }
 
-    /// Writes an image to `out`, with the files of layers that its memory refers to.
+    /// Makes an image whole that has ancestors, so that it needs no other file; how many bytes it takes then. Clones of it go on with
+    /// the files they have.
+    ///
+    /// # Errors
+    /// If there is none or it is damaged, its domain is awake, or what the host says. It is as it was then.
+    pub fn flatten(&self, name: &str) -> Result<u64> {
+        let path = self.path(name)?;
+        // Locked until it is done: nobody removes it meanwhile, so that it would come back.
+        let image = FrozenImage::open(&path)?;
+        let failed = || Error::host(format!("name the frozen image {}", path.display()));
+        if image.has_ancestors() {
+            let draft = flatten::whole(&image, &path)?;
+            draft.as_file().sync_data().map_err(failed())?;
+            draft.persist(&path).map_err(failed())?;
+            File::open(path.parent().unwrap_or(Path::new(".")))
+                .and_then(|d| d.sync_all())
+                .map_err(failed())?;
+            ancestors::forget(&path)?;
+        }
+        Ok(fs::metadata(&path).map_err(failed())?.blocks() * 512)
+    }
+
+    /// Removes what is left of images whose making or removal was interrupted.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn sweep(&self) -> Result<()> {
+        for dir in [&self.disk, &self.memory] {
+            ancestors::sweep(dir).map_err(Error::host(format!("sweep {}", dir.display())))?;
+        }
+        Ok(())
+    }
+
+    /// Writes an image to `out`, whole, with the files of layers that its memory refers to.
     ///
     /// # Errors
     /// If it is damaged, a domain sleeps in it whose files are its own, or what the host says.
@@ -245,9 +291,11 @@ impl FrozenStore {
         }
         let failed = || Error::host("export a frozen image");
         let layers = image.layers()?;
-        let len = image.header().file_len;
+        let flat = image.has_ancestors().then(|| flatten::whole(&image, image.path())).transpose()?;
+        let file = flat.as_ref().map_or(image.file(), Draft::as_file);
+        let len = file.metadata().map_err(failed())?.len();
         out.write_all(EXPORT_MAGIC).map_err(failed())?;
-        write_file(image.file(), len, out)?;
+        write_file(file, len, out)?;
         if let Some(dir) = layers {
             for number in 0..image.header().layers {
                 let path = dir.join(number.to_string());
@@ -342,6 +390,10 @@ fn import_layers(image: &Path, count: u8, from: &mut dyn Read, bad: &dyn Fn(&str
         // What is left of it is replaced by the next one of that name.
         let _ = forget_layers(image);
     })
+}
+
+fn inode(file: &File) -> Result<u64> {
+    Ok(file.metadata().map_err(Error::host("examine a frozen image"))?.ino())
 }
 
 /// Removes what is kept of layers for an image.

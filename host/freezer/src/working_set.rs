@@ -44,12 +44,12 @@ impl WorkingSet {
         image.with_extension(SUFFIX)
     }
 
-    /// The pages that the processes of a running domain have mapped of the frozen image with inode number `inode`.
+    /// The pages that the processes of a running domain have mapped of the frozen image whose files have inode numbers `inodes`.
     /// The host kernel maps up to 16 pages around a touched one; they count too.
     ///
     /// # Errors
     /// If its first process, with host pid `init`, is not there any more.
-    pub fn observe(init: i32, inode: u64) -> Result<Self> {
+    pub fn observe(init: i32, inodes: &[u64]) -> Result<Self> {
         let mut processes = Vec::new();
         for pid in children(init)? {
             // Those that end meanwhile have no pages.
@@ -60,7 +60,7 @@ impl WorkingSet {
         processes.sort_unstable();
         let mut ranges = Vec::new();
         for (space, (_, pid)) in processes.into_iter().enumerate() {
-            if let Ok(found) = touched_by(pid, inode) {
+            if let Ok(found) = touched_by(pid, inodes) {
                 ranges.extend(found.into_iter().map(|(at, len)| Range { space, start: at, end: at + len }));
             }
         }
@@ -110,8 +110,8 @@ impl WorkingSet {
         self.ranges.iter().map(|r| r.end - r.start).sum()
     }
 
-    /// Where its pages are in an image with these segments: (offset, length).
-    pub(crate) fn offsets(&self, segments: &[Segment]) -> Vec<(u64, u64)> {
+    /// Where its pages are in an image with these segments: (file, offset, length).
+    pub(crate) fn offsets(&self, segments: &[Segment]) -> Vec<(u32, u64, u64)> {
         let processes = segments.iter().position(|s| s.space > 0).map_or(&[][..], |i| &segments[i..]);
         let mut found = Vec::new();
         for (space, of_space) in processes.chunk_by(|a, b| a.space == b.space).enumerate() {
@@ -119,7 +119,7 @@ impl WorkingSet {
                 let first = of_space.partition_point(|s| s.addr + s.len <= r.start);
                 for s in of_space[first..].iter().take_while(|s| s.addr < r.end) {
                     let (from, to) = (s.addr.max(r.start), (s.addr + s.len).min(r.end));
-                    found.push((s.offset + (from - s.addr), to - from));
+                    found.push((s.file, s.offset + (from - s.addr), to - from));
                 }
             }
         }
@@ -127,15 +127,15 @@ impl WorkingSet {
     }
 }
 
-/// Pages of `inode` that are in the page tables of a process: (address, length).
-fn touched_by(pid: i32, inode: u64) -> Result<Vec<(u64, u64)>> {
+/// Pages of `inodes` that are in the page tables of a process: (address, length).
+fn touched_by(pid: i32, inodes: &[u64]) -> Result<Vec<(u64, u64)>> {
     const PRESENT: u64 = 1 << 63;
     let failed = || Error::host(format!("read /proc/{pid}/pagemap"));
     let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed())?;
     let mut found = Vec::new();
     for m in private_mappings(pid, u64::MAX)? {
         let m = m?;
-        if m.inode == inode {
+        if inodes.contains(&m.inode) {
             found.extend(pages(&pagemap, m.start, m.end, |e| e & PRESENT != 0).map_err(failed())?);
         }
     }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn ranges_are_found_in_the_spaces_of_an_image() {
-        let segment = |space, addr, len, offset| Segment { space, reserved: 0, addr, len, offset };
+        let segment = |space, addr, len, offset| Segment { space, file: 0, addr, len, offset };
         let segments = [
             segment(-1, 0, 0x4000, 0x1000),
             segment(7, 0x10000, 0x4000, 0x5000),
@@ -200,7 +200,7 @@ mod tests {
         ];
         let set =
             WorkingSet { ranges: vec![range(0, 0x11000, 0x21000), range(1, 0, 0x100_0000), range(2, 0, 9)] };
-        assert_eq!(set.offsets(&segments), [(0x6000, 0x3000), (0x9000, 0x1000), (0xb000, 0x1000)]);
+        assert_eq!(set.offsets(&segments), [(0, 0x6000, 0x3000), (0, 0x9000, 0x1000), (0, 0xb000, 0x1000)]);
     }
 
     #[test]

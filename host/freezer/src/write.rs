@@ -1,37 +1,39 @@
 //! Writing a frozen image while its domain stands still.
 //!
-//! The data is cut into chunks which two threads copy, look through for pages of zeros, checksum and write while it is
-//! in their caches. A domain whose processes have much memory need not stand still for all of it: after its arena and
-//! page file it may leave shadows of its processes ([`Standing::leave`]), and goes on while those are copied. The file
-//! gets its name when it is complete.
+//! The data is cut into chunks which two threads copy ([`copy`]); what ancestors have is not written but referred to ([`compare`]).
+//! A domain whose processes have much memory need not stand still for all of it: after its arena and page file it may leave
+//! shadows of its processes ([`Standing::leave`]), and goes on while those are copied. The file gets its name when it is complete.
+
+pub(crate) mod compare;
+mod copy;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use doppel_abi_machine::frozen::{CHUNK, HEADER_SIZE, Header, MAGIC, SEGMENT_SIZE, VERSION};
+use doppel_abi_machine::frozen::{
+    CHUNK, HEADER_SIZE, Header, MAGIC, MAX_ANCESTORS, MAX_SEGMENTS, SEGMENT_SIZE, Segment, VERSION,
+};
 use doppel_abi_machine::layout::PAGE;
 use doppel_sys::memory::read_process;
-use xxhash_rust::xxh3::Xxh3;
 
+use compare::Lookup;
+pub(crate) use copy::{Copied, Copier, Read};
+
+use crate::ancestors::{self, Ancestors, Lineage, Links};
 use crate::draft::Draft;
 use crate::error::{Error, Result};
 use crate::format::{header_bytes, pack_names, segment_bytes};
 use crate::host;
-use crate::scan::{Piece, Plan, Source, plan};
+use crate::open::{Identity, identity};
+use crate::scan::{Contents, Load, Piece, Plan, Source, WORTH, plan};
 
-/// Threads that copy.
-const COPIERS: usize = 2;
 /// From how many bytes of processes on shadows are worth what they cost, about as much as copying a MiB.
 const WORTH_SHADOWS: u64 = 4 << 20;
-const PAGE_BYTES: usize = PAGE as usize;
-
 /// A stopped domain, as its host process knows it.
 #[derive(Debug)]
 pub struct Subject<'a> {
@@ -41,8 +43,6 @@ pub struct Subject<'a> {
     pub arena: BorrowedFd<'a>,
     /// Its page file.
     pub pagefile: BorrowedFd<'a>,
-    /// The frozen image it was cloned from.
-    pub parent: Option<&'a File>,
     /// The file of pages it has in common with others.
     pub share: Option<&'a File>,
     /// Its swap region: what is mapped from there is its own.
@@ -84,6 +84,10 @@ pub struct Subject<'a> {
 pub struct Report {
     /// Bytes of pages kept.
     pub bytes: u64,
+    /// Bytes of these that were written; ancestors have the others.
+    pub written: u64,
+    /// What tells the image from others.
+    pub identity: Identity,
     /// Bytes looked at.
     pub scanned: u64,
     /// Segments.
@@ -92,17 +96,6 @@ pub struct Report {
     pub time: Duration,
     /// Processes that left a shadow.
     pub shadows: usize,
-}
-
-/// What processes have that is to be copied.
-#[derive(Debug)]
-pub struct Load {
-    /// Which: (pid in their namespace, host pid).
-    pub pids: Vec<(i32, i32)>,
-    /// Bytes of theirs.
-    pub bytes: u64,
-    /// Bytes with arena and page file.
-    pub total: u64,
 }
 
 /// Host pids of processes, and of the shadows that keep their memory.
@@ -127,14 +120,20 @@ pub fn prepare() -> Result<()> {
 }
 
 /// Writes the memory of a stopped domain to `to`, which appears there complete or not at all. The domain goes on as
-/// soon as it may.
+/// soon as it may. Without `lineage` the image is whole.
 ///
 /// # Errors
 /// What the host refuses: the disk is full, a process has died. Nothing is left behind then.
-pub fn freeze(subject: &Subject<'_>, to: &Path, standing: &mut dyn Standing) -> Result<Report> {
+pub fn freeze(
+    subject: &Subject<'_>,
+    to: &Path,
+    lineage: Option<Lineage>,
+    standing: &mut dyn Standing,
+) -> Result<Report> {
     let begun = Instant::now();
     let mut left = None;
-    let written = write(subject, to, |load| {
+    let lookup = lineage.as_ref().map(|l| Lookup { image: &l.image, ancestors: &l.ancestors });
+    let written = write(subject, to, lookup, |load| {
         let shadows = standing.leave(load);
         left = shadows.is_some().then(|| begun.elapsed());
         shadows
@@ -142,79 +141,158 @@ pub fn freeze(subject: &Subject<'_>, to: &Path, standing: &mut dyn Standing) -> 
     if left.is_none() {
         standing.go_on(written.is_ok());
     }
-    let (temporary, mut report) = written?;
+    let (temporary, header, mut report) = written?;
     report.time = left.unwrap_or_else(|| begun.elapsed());
+    name(temporary, to, lineage.map(|l| l.links), &header)?;
+    Ok(report)
+}
+
+/// Names an image that is complete.
+fn name(draft: Draft, to: &Path, links: Option<Links>, header: &Header) -> Result<()> {
     let naming = || format!("name the frozen image {}", to.display());
     // A reader must never find a file without its bytes after a crash.
-    temporary.as_file().sync_data().map_err(Error::host(naming()))?;
-    temporary.persist(to).map_err(Error::host(naming()))?;
+    draft.as_file().sync_data().map_err(Error::host(naming()))?;
+    links.as_ref().map_or(Ok(()), Links::sync).map_err(Error::host(naming()))?;
+    draft.persist(to).map_err(Error::host(naming()))?;
     // Nor may the name be lost: the domain may end now.
     let dir = to.parent().unwrap_or(Path::new("."));
     File::open(dir).and_then(|d| d.sync_all()).map_err(Error::host(naming()))?;
-    Ok(report)
+    match links {
+        Some(links) => links.done(&header.ancestors[..header.ancestor_count as usize]),
+        // One that it replaces may have had some.
+        None => ancestors::forget(to)?,
+    }
+    Ok(())
 }
 
 fn write(
     subject: &Subject<'_>,
     to: &Path,
+    parent: Option<Lookup<'_>>,
     leave: impl FnOnce(&Load) -> Option<Shadows>,
-) -> Result<(Draft, Report)> {
-    let mut parents = Vec::new();
-    for file in [subject.parent, subject.share, subject.swap].into_iter().flatten() {
-        parents.push(file.metadata().map_err(Error::host("examine the files it maps"))?.ino());
+) -> Result<(Draft, Header, Report)> {
+    let mut others = Vec::new();
+    for file in [subject.share, subject.swap].into_iter().flatten() {
+        others.push(file.metadata().map_err(Error::host("examine the files it maps"))?.ino());
     }
-    let mut plan = plan(subject.pid, subject.arena, subject.pagefile, &parents)?;
-    let chunks = plan.len.div_ceil(CHUNK);
-    let tables = HEADER_SIZE + plan.segments.len() as u64 * SEGMENT_SIZE + chunks * 8;
-    let data_at = tables.next_multiple_of(PAGE);
-    for s in &mut plan.segments {
-        s.offset += data_at;
-    }
-    let mut header = header(subject)?;
-    header.tables_len = data_at;
-    header.file_len = data_at + plan.len;
-    header.segments = plan.segments.len() as u64;
-    header.chunks = chunks;
-
-    let dir = to.parent().unwrap_or(Path::new("."));
-    let doing = || format!("write a frozen image in {}", dir.display());
-    let temporary = Draft::new(dir).map_err(Error::host(doing()))?;
-    temporary.as_file().set_len(header.file_len).map_err(Error::host(doing()))?;
-    let mut copier = Copier {
-        subject,
-        plan: &plan,
-        file: temporary.as_file(),
-        data_at,
-        bytes: AtomicU64::new(0),
-        shadows: Shadows::new(),
-    };
+    let contents = Contents::of(subject.pid, &others, parent.as_ref().map(|p| p.ancestors))?;
+    let plan = plan(subject.pid, subject.arena, subject.pagefile, &contents, parent.as_ref())?;
+    let mut image = Unfinished::new(&plan, header(subject)?, parent.is_some(), to)?;
+    let copier = image.copier(&plan, parent.as_ref());
+    let mut source = DomainReader { subject, shadows: Shadows::new() };
+    let mut copied = Copied::default();
     // The processes share arena and page file with their shadows: those are copied first.
     let first = plan.shared_len().div_ceil(CHUNK);
-    let mut sums = copier.all(0..first)?;
+    copier.all(0..first, &source, &mut copied)?;
     let load = plan.load();
     if load.bytes >= WORTH_SHADOWS {
-        copier.shadows = leave(&load).unwrap_or_default();
+        source.shadows = leave(&load).unwrap_or_default();
     }
-    sums.extend(copier.all(first..chunks)?);
-    header.data_bytes = copier.bytes.into_inner();
-
-    let mut tables = Vec::with_capacity(usize::try_from(data_at).unwrap_or(0));
-    tables.extend(header_bytes(&header));
-    tables.extend(plan.segments.iter().flat_map(segment_bytes));
-    tables.extend(sums.iter().flat_map(|s| s.to_le_bytes()));
-    tables.resize(usize::try_from(data_at).unwrap_or(0), 0);
-    header.checksum = xxhash_rust::xxh3::xxh3_64(&tables);
-    tables[..HEADER_SIZE as usize].copy_from_slice(&header_bytes(&header));
-    temporary.as_file().write_all_at(&tables, 0).map_err(Error::host(doing()))?;
-    temporary.as_file().flush().map_err(Error::host(doing()))?;
+    copier.all(first..plan.len.div_ceil(CHUNK), &source, &mut copied)?;
+    let written = copier.bytes.into_inner();
+    let segments = compare::split(&plan.segments, &copied.equal);
+    let shadows = source.shadows.len();
+    let identity = image.finish(segments, written, &copied.sums, parent.map(|p| p.ancestors))?;
     let report = Report {
-        bytes: header.data_bytes,
+        bytes: written + image.header.ancestor_bytes,
+        written,
+        identity,
         scanned: plan.len,
-        segments: header.segments,
+        segments: image.header.segments,
         time: Duration::ZERO,
-        shadows: copier.shadows.len(),
+        shadows,
     };
-    Ok((temporary, report))
+    Ok((image.draft, image.header, report))
+}
+
+/// An image whose tables are not written yet.
+pub(crate) struct Unfinished {
+    pub draft: Draft,
+    pub header: Header,
+    doing: String,
+}
+
+impl Unfinished {
+    /// One for what is planned, beside where it will be. Its tables come before the data and grow as segments are `split`: there is
+    /// room for as many as there can be, most of it a hole.
+    pub fn new(plan: &Plan, mut header: Header, split: bool, to: &Path) -> Result<Self> {
+        let dir = to.parent().unwrap_or(Path::new("."));
+        let doing = format!("write a frozen image in {}", dir.display());
+        let chunks = plan.len.div_ceil(CHUNK);
+        let most = plan.segments.len() as u64 + if split { runs_most(plan, chunks) } else { 0 };
+        header.data_at = (HEADER_SIZE + most * SEGMENT_SIZE + chunks * 8).next_multiple_of(PAGE);
+        header.file_len = header.data_at + plan.len;
+        header.chunks = chunks;
+        let draft = Draft::new(dir).map_err(Error::host(&*doing))?;
+        draft.as_file().set_len(header.file_len).map_err(Error::host(&*doing))?;
+        Ok(Self { draft, header, doing })
+    }
+
+    /// What copies its data.
+    pub fn copier<'a>(&'a self, plan: &'a Plan, parent: Option<&Lookup<'a>>) -> Copier<'a> {
+        Copier {
+            plan,
+            file: self.draft.as_file(),
+            data_at: self.header.data_at,
+            comparison: parent.map(|p| compare::Comparison {
+                image: p.image,
+                ancestors: p.ancestors,
+                candidates: &plan.candidates,
+                worth: plan.worth(),
+            }),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Writes header and tables; offsets of segments in the data become such in the file. Gives what tells it from others.
+    pub fn finish(
+        &mut self,
+        mut segments: Vec<Segment>,
+        written: u64,
+        sums: &[u64],
+        ancestors: Option<&Ancestors>,
+    ) -> Result<Identity> {
+        if segments.len() as u64 > MAX_SEGMENTS {
+            return Err(Error::Request(format!(
+                "the domain's memory is in {} pieces; at most {MAX_SEGMENTS} can be frozen",
+                segments.len()
+            )));
+        }
+        let header = &mut self.header;
+        for s in segments.iter_mut().filter(|s| s.file == 0) {
+            s.offset += header.data_at;
+        }
+        let identities = ancestors.map_or_else(Vec::new, |a| a.keep_needed(&mut segments));
+        header.ancestor_count = identities.len() as u64;
+        header.ancestors = [[0; 16]; MAX_ANCESTORS];
+        header.ancestors[..identities.len()].copy_from_slice(&identities);
+        header.ancestor_bytes = segments.iter().filter(|s| s.file > 0).map(|s| s.len).sum();
+        header.data_bytes = written;
+        header.segments = segments.len() as u64;
+        header.checksum = 0;
+        let tables = HEADER_SIZE + header.segments * SEGMENT_SIZE + header.chunks * 8;
+        header.tables_len = tables.next_multiple_of(PAGE);
+        if header.tables_len > header.data_at {
+            return Err(Error::Request("the tables of the frozen image have no room".into()));
+        }
+        let len = usize::try_from(header.tables_len).unwrap_or(0);
+        let mut tables = Vec::with_capacity(len);
+        tables.extend(header_bytes(header));
+        tables.extend(segments.iter().flat_map(segment_bytes));
+        tables.extend(sums.iter().flat_map(|s| s.to_le_bytes()));
+        tables.resize(len, 0);
+        header.checksum = xxhash_rust::xxh3::xxh3_64(&tables);
+        tables[..HEADER_SIZE as usize].copy_from_slice(&header_bytes(header));
+        self.draft.as_file().write_all_at(&tables, 0).map_err(Error::host(&*self.doing))?;
+        Ok(identity(&tables))
+    }
+}
+
+/// How many segments more there can be when what ancestors have is cut out of the planned ones: two for each run that is worth it.
+fn runs_most(plan: &Plan, chunks: u64) -> u64 {
+    let of_chunk = (CHUNK / PAGE).div_ceil(WORTH + 1);
+    // Those that are all of a segment can be shorter, and are cut where chunks end.
+    2 * (chunks * (of_chunk + 1) + plan.candidates.len() as u64)
 }
 
 fn header(s: &Subject<'_>) -> Result<Header> {
@@ -231,7 +309,9 @@ fn header(s: &Subject<'_>) -> Result<Header> {
         file_len: 0,
         segments: 0,
         chunks: 0,
+        data_at: 0,
         data_bytes: 0,
+        ancestor_bytes: 0,
         kernel: s.kernel,
         image: s.image,
         vdso: host::vdso()?,
@@ -255,6 +335,8 @@ fn header(s: &Subject<'_>) -> Result<Header> {
         image_name_len: 0,
         layers: s.layers,
         names: [0; 256],
+        ancestor_count: 0,
+        ancestors: [[0; 16]; MAX_ANCESTORS],
     };
     pack_names(&mut h, [s.name, s.hostname, s.image_path]).ok_or_else(|| {
         Error::Request(format!(
@@ -265,66 +347,13 @@ fn header(s: &Subject<'_>) -> Result<Header> {
     Ok(h)
 }
 
-/// Copies the data.
-struct Copier<'a> {
+/// Reads the memory of a stopped domain, or of its shadows.
+struct DomainReader<'a> {
     subject: &'a Subject<'a>,
-    plan: &'a Plan,
-    file: &'a File,
-    data_at: u64,
-    bytes: AtomicU64,
     shadows: Shadows,
 }
 
-impl Copier<'_> {
-    /// Copies chunks; returns their checksums.
-    fn all(&self, chunks: Range<u64>) -> Result<Vec<u64>> {
-        let count = usize::try_from(chunks.end - chunks.start).unwrap_or(usize::MAX);
-        let next = AtomicUsize::new(0);
-        let run = || -> Result<Vec<(usize, u64)>> {
-            let mut buf = vec![0u8; CHUNK as usize];
-            let mut sums = Vec::new();
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= count {
-                    return Ok(sums);
-                }
-                sums.push((i, self.chunk(chunks.start + i as u64, &mut buf)?));
-            }
-        };
-        let results: Vec<_> = std::thread::scope(|scope| {
-            // What threads the host gives: without any it takes longer.
-            let helpers: Vec<_> = (1..COPIERS.min(count))
-                .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, run).ok())
-                .collect();
-            let mine = run();
-            helpers.into_iter().map(|h| h.join().expect("a copying thread panicked")).chain([mine]).collect()
-        });
-        let mut sums = vec![0; count];
-        for result in results {
-            for (i, sum) in result? {
-                sums[i] = sum;
-            }
-        }
-        Ok(sums)
-    }
-
-    /// Copies one chunk; returns its checksum.
-    fn chunk(&self, index: u64, buf: &mut [u8]) -> Result<u64> {
-        let (from, to) = (index * CHUNK, ((index + 1) * CHUNK).min(self.plan.len));
-        let mut filled: Vec<(usize, usize)> = Vec::new();
-        let first = self.plan.pieces.partition_point(|p| p.to + p.len <= from);
-        let here: Vec<Piece> =
-            self.plan.pieces[first..].iter().take_while(|p| p.to < to).map(|p| cut(p, from, to)).collect();
-        for group in here.chunk_by(|a, b| a.source == b.source && a.to + a.len == b.to) {
-            let (start, end) =
-                (group[0].to - from, group[group.len() - 1].to + group[group.len() - 1].len - from);
-            let range = to_range(start, end);
-            self.read(group, &mut buf[range.clone()])?;
-            filled.push((range.start, range.end));
-        }
-        self.put(from, buf, &filled)
-    }
-
+impl Read for DomainReader<'_> {
     fn read(&self, group: &[Piece], buf: &mut [u8]) -> Result<()> {
         let file = |fd: BorrowedFd<'_>, what: &str, buf: &mut [u8]| {
             let mut at = 0;
@@ -351,56 +380,7 @@ impl Copier<'_> {
                 read_process(pid, &pieces, buf)
                     .map_err(Error::host(format!("read the memory of process {pid}")))
             }
+            Source::Image(_) => Err(Error::Request("a domain's memory is no image".into())),
         }
     }
-
-    /// Writes the pages of `filled` that are not zero to the chunk that begins at `from`.
-    fn put(&self, from: u64, buf: &[u8], filled: &[(usize, usize)]) -> Result<u64> {
-        let mut hash = Xxh3::new();
-        let mut bytes = 0;
-        for &(start, end) in filled {
-            let mut at = start;
-            while at < end {
-                if is_zero(&buf[at..at + PAGE_BYTES]) {
-                    at += PAGE_BYTES;
-                    continue;
-                }
-                let run = at;
-                while at < end && (at == run || !is_zero(&buf[at..at + PAGE_BYTES])) {
-                    hash_page(&mut hash, at, &buf[at..at + PAGE_BYTES]);
-                    at += PAGE_BYTES;
-                }
-                self.file
-                    .write_all_at(&buf[run..at], self.data_at + from + run as u64)
-                    .map_err(Error::host("write the frozen image"))?;
-                bytes += (at - run) as u64;
-            }
-        }
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(hash.digest())
-    }
-}
-
-/// The part of a piece between two offsets.
-fn cut(p: &Piece, from: u64, to: u64) -> Piece {
-    let (start, end) = (p.to.max(from), (p.to + p.len).min(to));
-    Piece { source: p.source, addr: p.addr + (start - p.to), len: end - start, to: start }
-}
-
-fn to_range(start: u64, end: u64) -> std::ops::Range<usize> {
-    start as usize..end as usize
-}
-
-pub(crate) fn is_zero(page: &[u8]) -> bool {
-    // Most pages differ in their first bytes; the rest is compared in words.
-    let (head, body, tail) =
-        page.split_at_checked(16).map_or((page, &[][..], &[][..]), |(h, b)| (h, b, &[][..]));
-    head.iter().chain(tail).all(|&b| b == 0)
-        && body.chunks_exact(16).all(|c| u128::from_ne_bytes(c.try_into().unwrap_or([1; 16])) == 0)
-}
-
-/// A chunk's checksum covers its pages that are not zero, with their places.
-pub(crate) fn hash_page(hash: &mut Xxh3, at: usize, page: &[u8]) {
-    hash.update(&(at as u32).to_le_bytes());
-    hash.update(page);
 }

@@ -20,7 +20,7 @@ impl Numbers {
 fn mutate(bytes: &mut Vec<u8>, n: &mut Numbers) {
     const WORDS: [u64; 12] =
         [0, 1, 2, 4095, 4096, 8192, 20480, 24576, 1 << 20, 1 << 40, u64::MAX - 4095, u64::MAX];
-    let tables = (HEADER_SIZE + 4 * SEGMENT_SIZE) as usize;
+    let tables = (HEADER_SIZE + 7 * SEGMENT_SIZE) as usize;
     for _ in 0..=n.below(4) {
         let end = bytes.len().max(1);
         match n.below(8) {
@@ -63,6 +63,41 @@ fn mutated_images() {
     }
     // Else the checksums stop everything and nothing behind them is tested.
     assert!(taken > 200, "only {taken} were taken for sound");
+}
+
+#[test]
+fn mutated_images_with_an_ancestor() {
+    let (store, good, mut n) = (common::TempStore::new(), common::sound_child(), Numbers(77));
+    assert_eq!(store.exercise(&good), 1, "the image they are made of is sound");
+    let mut taken = 0;
+    for _ in 0..1000 {
+        let mut bytes = good.clone();
+        mutate(&mut bytes, &mut n);
+        taken += store.exercise(&bytes);
+    }
+    assert!(taken > 50, "only {taken} were taken for sound");
+}
+
+#[test]
+fn another_ancestor_is_refused() {
+    let (store, child, mut n) = (common::TempStore::new(), common::sound_child(), Numbers(9));
+    let good = common::sound_image();
+    for _ in 0..300 {
+        let mut ancestor = good.clone();
+        mutate(&mut ancestor, &mut n);
+        for forged in [false, true] {
+            if forged {
+                common::forge(&mut ancestor);
+            }
+            // What the child needs of it is in its first and only chunk.
+            let taken = store.exercise_beside(&child, &ancestor);
+            assert_eq!(taken, usize::from(ancestor == good), "a file that is not its ancestor");
+        }
+    }
+    for len in [0, 1, 100, 4096, good.len() - 1] {
+        assert_eq!(store.exercise_beside(&child, &good[..len]), 0, "{len} bytes of its ancestor");
+    }
+    assert_eq!(store.exercise_beside(&child, &child), 0, "it cannot be its own");
 }
 
 #[test]

@@ -234,6 +234,9 @@ impl Supervisor {
     pub async fn frozen_remove(&self, name: &str) -> Answer<()> {
         self.core.clone().frozen_remove(name.into()).await
     }
+    pub async fn frozen_flatten(&self, name: &str) -> Answer<api::FrozenImage> {
+        whole(self.core.clone().frozen_flatten(name.into())).await
+    }
     pub async fn frozen_prune(&self, which: api::FrozenPruneOptions) -> Answer<api::FrozenPruneReport> {
         self.core.clone().frozen_prune(which).await
     }

@@ -388,8 +388,13 @@ fn freeze_clone_hibernate_wake() {
             .unwrap();
         sup.start("w").await.unwrap();
         ready(&sup, "w").await;
-        let how =
-            api::FreezeDomain { frozen: "warm".into(), stop: false, in_memory: false, temporary: false };
+        let how = api::FreezeDomain {
+            frozen: "warm".into(),
+            stop: false,
+            in_memory: false,
+            whole: false,
+            temporary: false,
+        };
         let report = sup.freeze("w", how.clone()).await.unwrap();
         assert!(report.bytes > 0);
         assert_eq!(sup.freeze("w", how).await.unwrap_err().code, Code::NameInUse);

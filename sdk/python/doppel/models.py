@@ -747,12 +747,19 @@ class FreezeReport:
     pause_us: int
     #: Microseconds until all threads stood still.
     stop_us: int
+    #: Bytes of that which were written; older images have the others.
+    written_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenImage:
     """A frozen image."""
 
+    #: Older images in whose files some of its memory is; these stay as long as it needs them, whether they have names
+    #: or not.
+    ancestors: int = 0
+    #: Bytes of its memory in those.
+    ancestors_bytes: int = 0
     #: Command of the domain that was frozen; empty if it is not known.
     command: list[str] = field(default_factory=list)
     #: When it was made.

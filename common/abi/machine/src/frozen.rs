@@ -1,14 +1,15 @@
 //! Layout of a frozen image: a domain's memory at a moment when nothing ran (docs/design.md §8, docs/freezer.md).
 //!
-//! A file of pages: [`Header`], [`Segment`] table, one checksum a [`CHUNK`] of the rest, then the pages
-//! themselves, mapped by clones where they were. Pages of zeros are holes. All numbers are little-endian.
+//! A file of pages: [`Header`], [`Segment`] table, one checksum a [`CHUNK`] of the pages, then, from
+//! [`Header::data_at`] on, the pages themselves, mapped by clones where they were. Pages of zeros are holes, and so are those that an
+//! *ancestor* has: an image that was there before, to whose file a segment can refer. All numbers are little-endian.
 //! Written by the host from what the host kernel says of the domain's processes; the guest kernel of a clone
 //! reads header and tables at [`crate::layout::FROZEN_BASE`].
 
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DOPPELFZ");
 /// Version of this format; readers refuse others.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of page data that one checksum covers.
 pub const CHUNK: u64 = 1 << 20;
 /// [`Segment::space`] of a piece of the arena; `addr` is the offset in it.
@@ -17,6 +18,8 @@ pub const ARENA: i32 = -1;
 pub const PAGEFILE: i32 = -2;
 /// [`Header::layers`] of a domain that sleeps, whose files are in its own layer alone.
 pub const OWN_LAYER: u8 = u8::MAX;
+/// Most ancestors of one image.
+pub const MAX_ANCESTORS: usize = 7;
 /// Most segments of one image.
 pub const MAX_SEGMENTS: u64 = 4 << 20;
 
@@ -40,8 +43,12 @@ pub struct Header {
     pub segments: u64,
     /// Number of chunk checksums (8 bytes each); they follow the segments.
     pub chunks: u64,
-    /// Bytes of pages that are not zero.
+    /// Where the pages begin, a multiple of the page size; what lies before and is no table is a hole.
+    pub data_at: u64,
+    /// Bytes of pages of this file that are not zero.
     pub data_bytes: u64,
+    /// Bytes of segments whose pages are in ancestors.
+    pub ancestor_bytes: u64,
     /// Digest of the guest kernel ELF.
     pub kernel: [u8; 32],
     /// Digest of the root image.
@@ -88,6 +95,11 @@ pub struct Header {
     pub layers: u8,
     /// Domain name, host name, image name.
     pub names: [u8; 256],
+    /// How many of `ancestors` there are.
+    pub ancestor_count: u64,
+    /// What tells an ancestor from all other files: the digest (XXH3, 128 bits) of its header and tables, which have checksums of
+    /// its pages.
+    pub ancestors: [[u8; 16]; MAX_ANCESTORS],
 }
 
 /// What [`Header::cpu`] holds: (CPUID leaf, subleaf, register 0..4 = eax ebx ecx edx), then XCR0's low word.
@@ -109,13 +121,13 @@ pub const CPU_WORDS: [(u32, u32, u8); 9] = [
 pub struct Segment {
     /// Host pid (in the domain's PID namespace) of the address space, or [`ARENA`], or [`PAGEFILE`].
     pub space: i32,
-    /// Reserved, 0.
-    pub reserved: u32,
+    /// In which file the pages are: 0 for the image itself, n for its nth ancestor.
+    pub file: u32,
     /// Address in the space, or offset.
     pub addr: u64,
     /// Bytes, a multiple of the page size.
     pub len: u64,
-    /// Offset of the pages in the frozen image.
+    /// Offset of the pages in that file.
     pub offset: u64,
 }
 
@@ -126,6 +138,6 @@ pub const HEADER_SIZE: u64 = size_of::<Header>() as u64;
 
 // Pinned: changing either means a new VERSION.
 const _: () = {
-    assert!(size_of::<Header>() == 560);
+    assert!(size_of::<Header>() == 696);
     assert!(size_of::<Segment>() == 32);
 };

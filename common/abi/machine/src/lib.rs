@@ -91,6 +91,11 @@ pub mod fd {
     pub const STORAGE_DOORBELL: i32 = 11;
     /// Swap region (regular file without a name, see [`super::swap`]); only in domains that have one.
     pub const SWAP: i32 = 12;
+    /// The first of [`super::frozen::MAX_ANCESTORS`] for the ancestors of a clone's frozen image (regular files, opened read-only),
+    /// in the order of its header; only in clones of an image that has some.
+    pub const ANCESTORS: i32 = 13;
+    /// One more than the highest number that any domain has.
+    pub const END: i32 = ANCESTORS + super::frozen::MAX_ANCESTORS as i32;
 }
 
 /// The swap region: a file of [`StartInfo::swap_size`] bytes for pages, and behind them a list that the host writes.
@@ -137,7 +142,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {

@@ -47,6 +47,8 @@ const NAMESPACES: u32 = 15;
 
 /// Descriptors are first moved here and above, so that no move overwrites a source.
 const PARKING: RawFd = 64;
+/// Most descriptors a child has.
+const MOST_DESCRIPTORS: usize = 32;
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 /// Of `linux/prctl.h`.
 const PR_SET_SPECULATION_CTRL: u32 = 53;
@@ -271,7 +273,7 @@ fn arrange_descriptors(p: &mut Prepared<'_>) -> Result<i64, Failure> {
     let executable = park(p.plan.executable.as_raw_fd())?;
     // The old number may be overwritten below.
     p.life = park(p.life)? as RawFd;
-    let mut parked = [0i64; 16];
+    let mut parked = [0i64; MOST_DESCRIPTORS];
     if descriptors.len() > parked.len() {
         return Err((DESCRIPTORS, libc::EINVAL));
     }

@@ -1,6 +1,6 @@
 //! The memory of an address space, made anew from its map and the frozen image.
 //!
-//! Every mapping is made as at first, except that runs of pages the image holds are mapped from there, private:
+//! Every mapping is made as at first, except that runs of pages the image or an ancestor of it holds are mapped from there, private:
 //! unwritten pages stay shared with all other clones. Runs on the space's first vCPU, before its threads.
 
 use doppel_abi_machine::frozen::Segment;
@@ -50,7 +50,7 @@ fn map_parts(start: u64, end: u64, v: &Vma, saved: &[Segment]) -> Result<()> {
         let (from, to) = (s.addr.max(start), (s.addr + s.len).min(end));
         v.map_host(start, at - start, from - start, false)?;
         let offset = s.offset + (from - s.addr);
-        host::map_user(from, to - from, v.prot.bits(), host::Backing::Frozen(offset), false)
+        host::map_user(from, to - from, v.prot.bits(), host::Backing::Frozen(s.file, offset), false)
             .map_err(|_| crate::Errno::ENOMEM)?;
         at = to;
     }

@@ -117,5 +117,5 @@ pub fn list() -> Vec<Segment> {
 
 fn segment(bytes: &[u8]) -> Segment {
     let word = |i: usize| u64::from_le_bytes(core::array::from_fn(|k| bytes[i * 8 + k]));
-    Segment { space: word(0) as i32, reserved: 0, addr: word(1), len: word(2), offset: word(3) }
+    Segment { space: word(0) as i32, file: 0, addr: word(1), len: word(2), offset: word(3) }
 }

@@ -30,6 +30,9 @@ pub struct FreezeArgs {
     /// Keep the image in memory instead of on disk
     #[arg(long)]
     in_memory: bool,
+    /// Write all of its memory, and do not refer to the image that it was last frozen to or cloned from
+    #[arg(long)]
+    whole: bool,
     /// Print what it cost as JSON
     #[arg(long)]
     json: bool,
@@ -90,13 +93,14 @@ pub fn freeze(args: &FreezeArgs) -> Outcomes {
         frozen: args.frozen.clone(),
         stop: args.stop,
         in_memory: args.in_memory,
+        whole: args.whole,
         temporary: false,
     };
     if let Some(done) = supervised::clones::freeze(&args.domain, &how, args.json)? {
         return Ok(done);
     }
     let to = frozen_store().vacant(&args.frozen, place(args.in_memory))?;
-    let report = ask_freeze(&args.domain, Request::Freeze { to, stop: args.stop })?;
+    let report = ask_freeze(&args.domain, Request::Freeze { to, stop: args.stop, whole: args.whole })?;
     if args.json {
         say!("{}", serde_json::to_string(&report)?)?;
     } else {
@@ -108,8 +112,9 @@ pub fn freeze(args: &FreezeArgs) -> Outcomes {
 pub(crate) fn said(name: &str, r: &FreezeReport) -> String {
     let ms = |us: u64| us as f64 / 1000.0;
     format!(
-        "{name}: {} of memory in {} segments; stopped in {:.1} ms, paused for {:.1} ms",
+        "{name}: {} of memory, {} of it written, in {} segments; stopped in {:.1} ms, paused for {:.1} ms",
         image::bytes(r.bytes),
+        image::bytes(r.written),
         r.segments,
         ms(r.stop_us),
         ms(r.pause_us)

@@ -49,6 +49,12 @@ pub enum FrozenCommand {
     },
     /// Remove all images that no domain needs.
     Prune(PruneArgs),
+    /// Make some whole, so that they need no older image: what they have in those is copied.
+    Flatten {
+        /// Their names
+        #[arg(required = true)]
+        frozen: Vec<String>,
+    },
     /// Write one to a file, `-` for standard output.
     Export {
         /// Its name
@@ -159,6 +165,7 @@ fn prune_here(which: &FrozenPruneOptions) -> Result<FrozenPruneReport, Box<dyn E
             report.removed.push(entry.name);
         }
     }
+    store.sweep()?;
     Ok(report)
 }
 
@@ -172,6 +179,7 @@ pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
             }
             FrozenCommand::Rm { frozen } => images::frozen_remove(&client, &frozen),
             FrozenCommand::Prune(args) => prune(&args),
+            FrozenCommand::Flatten { frozen } => images::frozen_flatten(&client, &frozen),
             FrozenCommand::Export { .. } => Err(images::not_over_there("frozen export")),
             FrozenCommand::Import { .. } => Err(images::not_over_there("frozen import")),
             FrozenCommand::Push(_) => Err(images::not_over_there("frozen push")),
@@ -196,6 +204,11 @@ pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
                 store.remove(&name)?;
             }
             collect_disks()?;
+        }
+        FrozenCommand::Flatten { frozen } => {
+            for name in frozen {
+                say!("{name}: {}", image::bytes(store.flatten(&name)?))?;
+            }
         }
         FrozenCommand::Export { frozen, file } => {
             if file == Path::new("-") {
@@ -239,6 +252,7 @@ fn list(format: &Format, quiet: bool) -> Result<(), Box<dyn Error>> {
         match FrozenImage::open_unchecked(&e.path).map(|i| i.describe()) {
             Ok(image) if matches!(format, Format::Default) => {
                 row["memory"] = image::bytes(image.data_bytes).into();
+                row["elsewhere"] = image::bytes(image.ancestor_bytes).into();
                 row["domain"] = image.domain.into();
                 row["processes"] = image.processes.into();
             }
@@ -259,6 +273,7 @@ fn list(format: &Format, quiet: bool) -> Result<(), Box<dyn Error>> {
         ("PLACE", "place"),
         ("MEMORY", "memory"),
         ("USED", "used"),
+        ("IN ANCESTORS", "elsewhere"),
         ("DOMAIN", "domain"),
         ("PROCESSES", "processes"),
     ];

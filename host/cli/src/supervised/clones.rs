@@ -15,8 +15,11 @@ fn print(name: &str, report: &FreezeReport, json: bool) -> Outcome {
         say!("{}", serde_json::to_string(report)?)?;
     } else {
         let ms = |us: u64| us as f64 / 1000.0;
-        let (size, stop, pause) = (bytes(report.bytes), ms(report.stop_us), ms(report.pause_us));
-        say!("{name}: {size} of memory; stopped in {stop:.1} ms, paused for {pause:.1} ms")?;
+        let (size, written) = (bytes(report.bytes), bytes(report.written_bytes));
+        let (stop, pause) = (ms(report.stop_us), ms(report.pause_us));
+        say!(
+            "{name}: {size} of memory, {written} of it written; stopped in {stop:.1} ms, paused for {pause:.1} ms"
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -166,12 +166,19 @@ pub fn frozen_list(client: &Client, quiet: bool, format: &Format) -> Result<(), 
         let mut row = serde_json::to_value(image)?;
         if matches!(format, Format::Default) {
             row["used"] = bytes(image.size_bytes).into();
+            row["elsewhere"] = bytes(image.ancestors_bytes).into();
             row["place"] = if image.in_memory { "memory" } else { "disk" }.into();
         }
         rows.push(row);
     }
-    let columns =
-        [("NAME", "name"), ("PLACE", "place"), ("USED", "used"), ("IMAGE", "image"), ("DOMAIN", "hostname")];
+    let columns = [
+        ("NAME", "name"),
+        ("PLACE", "place"),
+        ("USED", "used"),
+        ("IN ANCESTORS", "elsewhere"),
+        ("IMAGE", "image"),
+        ("DOMAIN", "hostname"),
+    ];
     format.print(&rows, &columns)
 }
 
@@ -183,6 +190,16 @@ pub fn frozen_inspect(client: &Client, names: &[String], format: &Format) -> Res
             Format::Default => say!("{}", serde_json::to_string_pretty(&image)?)?,
             format => format.print(&[image], &[])?,
         }
+    }
+    Ok(())
+}
+
+/// `frozen flatten`.
+pub fn frozen_flatten(client: &Client, names: &[String]) -> Result<(), Box<dyn Error>> {
+    for name in names {
+        let path = format!("/v1/frozen/{}/flatten", segment(name));
+        let image: FrozenImage = client.json("POST", &path, Upload::None)?;
+        say!("{name}: {}", bytes(image.size_bytes))?;
     }
     Ok(())
 }

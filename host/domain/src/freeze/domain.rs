@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_machine::frozen::OWN_LAYER;
 use doppel_abi_machine::{NEVER_DUE, boot_flags, event, fd, layer_files};
+use doppel_freezer::{Lineage, Parent};
 
 use crate::freeze::frozen::{FreezeReport, image_digest};
 use crate::freeze::shadow;
@@ -22,6 +23,19 @@ use crate::{Error, Kind};
 
 const EPERM: i32 = 1;
 const EIO: i32 = 5;
+/// So many images that a domain was frozen to are remembered, should the newest be removed.
+const PARENTS: usize = 3;
+
+/// How a domain is frozen.
+#[derive(Clone, Copy, Debug)]
+struct Freezing {
+    /// It ends with that.
+    stop: bool,
+    /// Its image does not refer to another.
+    whole: bool,
+    /// Not if it has something to do by itself before so much time is over.
+    least: Duration,
+}
 
 /// A domain whose memory is being written.
 struct Frozen<'a> {
@@ -81,24 +95,20 @@ fn state_of(layer: Option<&Path>) -> Result<u32, Error> {
 }
 
 impl Core {
-    /// Stops the domain, writes its memory to the frozen image `to`, and lets it go on, or ends it if `stop`.
-    pub fn freeze(&self, to: &Path, stop: bool) -> Result<FreezeReport, Error> {
-        self.freeze_for(to, stop, Duration::ZERO, &Cell::new(false))
+    /// Stops the domain, writes its memory to the frozen image `to`, and lets it go on, or ends it if `stop`. Unless it is to be `whole`
+    /// the image refers to the last one.
+    pub fn freeze(&self, to: &Path, stop: bool, whole: bool) -> Result<FreezeReport, Error> {
+        self.freeze_for(to, Freezing { stop, whole, least: Duration::ZERO }, &Cell::new(false))
     }
 
     /// Hibernates it, unless it has something to do by itself before so much time is over.
     pub fn hibernate(&self, to: &Path, least: Duration) -> Result<FreezeReport, Error> {
-        self.freeze_for(to, true, least, &Cell::new(false))
+        self.freeze_for(to, Freezing { stop: true, whole: false, least }, &Cell::new(false))
     }
 
     /// As [`Self::freeze`]; `ask`: a program of the domain waits for the outcome and has not been told it yet.
-    fn freeze_for(
-        &self,
-        to: &Path,
-        stop: bool,
-        least: Duration,
-        ask: &Cell<bool>,
-    ) -> Result<FreezeReport, Error> {
+    fn freeze_for(&self, to: &Path, how: Freezing, ask: &Cell<bool>) -> Result<FreezeReport, Error> {
+        let Freezing { stop, whole, least } = how;
         let begun = Instant::now();
         let files = lock(&self.files).clone();
         self.check_freeze(&files, stop)?;
@@ -117,6 +127,7 @@ impl Core {
         let disks = files.disks()?;
         let cut = disks.iter().map(|disks| disks.prepare(own)).next().transpose().map_err(in_the_way)?;
         let share = lock(&self.share);
+        let lineage = self.lineage(to, whole);
         let may_stay = if stays.is_some() { layer_files::MAY_STAY } else { layer_files::IN_MEMORY };
         let standing = self.stop_with(may_stay)?;
         self.check_due(least)?;
@@ -134,7 +145,6 @@ impl Core {
             pid: self.child.pid,
             arena: arena.as_fd(),
             pagefile: pagefile.as_fd(),
-            parent: born.resume.as_ref().map(|r| r.image.file()),
             share: share.as_ref().map(Member::file),
             swap: swap.as_ref(),
             kernel: born.kernel,
@@ -154,7 +164,7 @@ impl Core {
             layers,
         };
         let mut frozen = Frozen { standing: Some(standing), stop, ask, shadows: None };
-        let report = doppel_freezer::freeze(&subject, to, &mut frozen);
+        let report = doppel_freezer::freeze(&subject, to, lineage, &mut frozen);
         let report = report.map_err(|error| {
             let ended_meanwhile = frozen.shadows.as_ref().is_some_and(shadow::Shadows::any_gone);
             frozen.thaw(false);
@@ -164,6 +174,7 @@ impl Core {
             }
             if ended_meanwhile { ended() } else { error.into() }
         })?;
+        self.bear(Parent { path: to.to_owned(), identity: report.identity });
         if stop {
             self.note(|r| r.asleep = true)?;
             self.asleep.store(true, Ordering::SeqCst);
@@ -173,6 +184,30 @@ impl Core {
             }
         }
         Ok(FreezeReport { due_in_ms: self.due_in().map(ms), ..FreezeReport::new(begun, stopped, &report) })
+    }
+
+    /// What the image `to` may refer to, unless it is to be whole: the newest there is of what the domain was frozen to, or else what it
+    /// was made from.
+    fn lineage(&self, to: &Path, whole: bool) -> Option<Lineage> {
+        if whole {
+            return None;
+        }
+        let origin = self.born.resume.as_ref().map(|r| Parent::of(&r.image));
+        let parents = lock(&self.parents).clone();
+        parents.iter().chain(&origin).find_map(|parent| Lineage::prepare(parent, to))
+    }
+
+    /// The next image may refer to this one.
+    fn bear(&self, parent: Parent) {
+        let parents = {
+            let mut parents = lock(&self.parents);
+            parents.retain(|p| p.path != parent.path);
+            parents.insert(0, parent);
+            parents.truncate(PARENTS);
+            parents.clone()
+        };
+        // Without the note a successor of this process does not know of it.
+        let _ = self.note(|r| r.parents = parents);
     }
 
     /// Of one that stands still: how long until it has something to do by itself; none: only what comes from outside wakes it. What
@@ -265,8 +300,9 @@ impl Core {
             self.refuse_freeze(EPERM);
             return None;
         };
+        let how = Freezing { stop: self.born.freeze_stop, whole: false, least: Duration::ZERO };
         let result = self
-            .freeze_for(to, self.born.freeze_stop, Duration::ZERO, &ask)
+            .freeze_for(to, how, &ask)
             .map(drop)
             .map_err(|error| Error::State(format!("domain {} cannot freeze itself: {error}", self.label())));
         // The program gets a number only.

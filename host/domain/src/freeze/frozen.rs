@@ -96,6 +96,9 @@ impl Resume {
 pub struct FreezeReport {
     /// Bytes of pages kept.
     pub bytes: u64,
+    /// Bytes of these that were written; the others are in images that were there before.
+    #[serde(default)]
+    pub written: u64,
     /// Segments a clone will map.
     pub segments: u64,
     /// Microseconds until every vCPU stood still.
@@ -117,6 +120,7 @@ impl FreezeReport {
         let us = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
         Self {
             bytes: report.bytes,
+            written: report.written,
             segments: report.segments,
             stop_us: us(stopped),
             pause_us: us(report.time),

@@ -291,7 +291,7 @@ impl Member {
                 (Some(segment), Some(l)) if continues(&l, find.id, find.at) => segment.len += PAGE_BYTES,
                 _ => list.push(Segment {
                     space: find.space,
-                    reserved: 0,
+                    file: 0,
                     addr: find.id.addr,
                     len: PAGE_BYTES,
                     offset: find.at.unwrap_or(control::SHARE_ZERO),
@@ -304,7 +304,7 @@ impl Member {
         let mut bytes = Vec::with_capacity(list.len() * 32);
         for s in &list {
             bytes.extend(s.space.to_le_bytes());
-            bytes.extend(s.reserved.to_le_bytes());
+            bytes.extend(s.file.to_le_bytes());
             for word in [s.addr, s.len, s.offset] {
                 bytes.extend(word.to_le_bytes());
             }

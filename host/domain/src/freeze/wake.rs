@@ -41,6 +41,6 @@ impl Domain {
 }
 
 fn record(image: &FrozenImage, pid: i32, lives: impl Fn() -> bool) -> Result<(), doppel_freezer::Error> {
-    let touched = WorkingSet::observe(pid, image.inode()?)?;
+    let touched = WorkingSet::observe(pid, &image.inodes()?)?;
     if lives() { touched.save(image.path()) } else { Ok(()) }
 }

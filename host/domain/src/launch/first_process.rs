@@ -30,6 +30,9 @@ const STORAGE_DESCRIPTORS: u64 = fd::STORAGE_DOORBELL as u64 + 1;
 /// The same with a swap region.
 const SWAP_DESCRIPTORS: u64 = fd::SWAP as u64 + 1;
 
+/// The same as a clone of a frozen image that has ancestors.
+const ANCESTOR_DESCRIPTORS: u64 = fd::END as u64;
+
 /// What a first process is made of.
 pub(super) struct FirstProcess<'a> {
     pub config: &'a DomainConfig,
@@ -98,6 +101,7 @@ impl FirstProcess<'_> {
     /// Its resource limits; an attendant sets those of its programs itself.
     fn limits(&self) -> Vec<(u32, u64)> {
         let limit = |l: &Limit| match l.resource {
+            RLIMIT_NOFILE if self.resume.is_some_and(|r| r.image.has_ancestors()) => ANCESTOR_DESCRIPTORS,
             RLIMIT_NOFILE if self.swap.is_some() => SWAP_DESCRIPTORS,
             RLIMIT_NOFILE if self.config.storage.is_some() => STORAGE_DESCRIPTORS,
             RLIMIT_NOFILE if self.config.network.is_some() => NETWORK_DESCRIPTORS,
@@ -131,6 +135,11 @@ impl FirstProcess<'_> {
         if let Some(swap) = self.swap {
             all.resize_with(fd::SWAP as usize, || self.image.as_fd());
             all.push(swap.as_fd());
+        }
+        if let Some(resume) = self.resume.filter(|r| r.image.has_ancestors()) {
+            all.resize_with(fd::ANCESTORS as usize, || self.image.as_fd());
+            all.extend(resume.image.ancestors().map(AsFd::as_fd));
+            all.resize_with(fd::END as usize, || self.image.as_fd());
         }
         all
     }

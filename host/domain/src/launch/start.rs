@@ -126,6 +126,7 @@ impl Domain {
             born,
             hostname: Mutex::new(hostname),
             files: Mutex::new(config.host_files()),
+            parents: Mutex::default(),
             paging: Mutex::new(swap.map(|_| Paging::new(config.spec.resources.memory_target_bytes))),
             stops: Mutex::new(()),
             asleep: AtomicBool::new(false),

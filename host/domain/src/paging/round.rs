@@ -179,7 +179,7 @@ impl Paging {
         bytes[..8].copy_from_slice(&(list.len() as u64).to_le_bytes());
         for s in list {
             bytes.extend(s.space.to_le_bytes());
-            bytes.extend(s.reserved.to_le_bytes());
+            bytes.extend(s.file.to_le_bytes());
             for word in [s.addr, s.len, s.offset] {
                 bytes.extend(word.to_le_bytes());
             }
@@ -229,7 +229,7 @@ fn choose(runs: &[(i32, Run)], want: u64, hand: &mut (i32, u64)) -> Vec<Segment>
         }
         let len = run.len.min(left.next_multiple_of(doppel_abi_machine::layout::PAGE));
         let offset = if run.own { swap::OWN } else { swap::SHOWN };
-        list.push(Segment { space, reserved: 0, addr: run.addr, len, offset });
+        list.push(Segment { space, file: 0, addr: run.addr, len, offset });
         *hand = (space, run.addr + len);
         left = left.saturating_sub(len);
     }

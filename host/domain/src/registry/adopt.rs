@@ -202,6 +202,7 @@ impl Leftover {
                 disks: None,
             }),
             hostname: Mutex::new(record.hostname),
+            parents: Mutex::new(record.parents),
             share: Mutex::new(None),
             paging: Mutex::new(swap.map(|_| Paging::new(Some(target)))),
             stops: Mutex::new(()),

@@ -26,6 +26,9 @@ pub enum Request {
         to: PathBuf,
         /// End the domain afterwards.
         stop: bool,
+        /// Do not refer to the domain's last image.
+        #[serde(default)]
+        whole: bool,
     },
     /// Write its memory to a frozen image and end it. An image that it woke from is replaced.
     Hibernate {

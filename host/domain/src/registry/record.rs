@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use doppel_freezer::Parent;
 use doppel_volumes::Held;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -79,6 +80,9 @@ pub(crate) struct Record {
     pub paused: bool,
     /// It is ended because its memory is in a frozen image.
     pub asleep: bool,
+    /// The images that it was last frozen to; an older program did not write them down.
+    #[serde(default)]
+    pub parents: Vec<Parent>,
     /// How many of its programs' requests to be frozen were served.
     pub served: u32,
     pub note: Option<Value>,
@@ -104,6 +108,7 @@ impl Recorded {
             stopping: false,
             paused: false,
             asleep: false,
+            parents: Vec::new(),
             served: 0,
             note: keep.note.clone(),
         };
@@ -210,6 +215,7 @@ mod tests {
             stopping: false,
             paused: false,
             asleep: false,
+            parents: Vec::new(),
             served: 0,
             note: Some(Value::from("mine")),
         }

@@ -155,8 +155,8 @@ fn answer(visitor: UnixStream, doors: &DomainsByName, lasting: bool) {
 /// Does what somebody outside asks for.
 fn serve(core: &Core, request: Request) -> Reply {
     let reply = match request {
-        Request::Freeze { to, stop } => core.freeze(&to, stop).map(Reply::Frozen),
-        Request::Hibernate { to } => core.freeze(&to, true).map(Reply::Frozen),
+        Request::Freeze { to, stop, whole } => core.freeze(&to, stop, whole).map(Reply::Frozen),
+        Request::Hibernate { to } => core.freeze(&to, true, false).map(Reply::Frozen),
         Request::Stats => core.stats().map(Reply::Stats),
         Request::Memory { limit, target } => core.set_memory(limit, target).map(|()| Reply::Done),
         // Those have a conversation of their own.

@@ -198,7 +198,7 @@ impl Domain {
     /// # Errors
     /// If it cannot be stopped or written; it runs on unharmed then, and no file is left.
     pub fn freeze(&mut self, to: &Path, stop: bool) -> Result<FreezeReport, Error> {
-        self.core.freeze(to, stop)
+        self.core.freeze(to, stop, false)
     }
 
     /// Whether it stands still until it is let go on.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_machine::{event, layer_files, state};
 use doppel_disks::InUse;
+use doppel_freezer::Parent;
 use doppel_sys::child::Child;
 use doppel_sys::shared::SharedMap;
 use doppel_volumes::Held;
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     pub hostname: Mutex<String>,
     /// What of it is files of the host; one that is held gets it late.
     pub files: Mutex<HostFiles>,
+    /// The images that it was last frozen to, the newest first.
+    pub parents: Mutex<Vec<Parent>>,
     /// Its part in page sharing.
     pub share: Mutex<Option<Member>>,
     /// What leaves its memory, if it has a swap region.

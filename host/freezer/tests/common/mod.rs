@@ -10,7 +10,7 @@ use doppel_abi_machine::frozen::{
 use doppel_abi_machine::layout::{ARENA_MAX, PAGE, PAGEFILE_MAX, USER_START};
 use doppel_freezer::{FrozenImage, FrozenStore, Medium, WorkingSet};
 use rustix::fs::MemfdFlags;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
 const PAGE_BYTES: usize = PAGE as usize;
 
@@ -42,6 +42,7 @@ pub fn sound_image() -> Vec<u8> {
         (offset_of!(Header, file_len), bytes.len() as u64),
         (offset_of!(Header, segments), 3),
         (offset_of!(Header, chunks), 1),
+        (offset_of!(Header, data_at), PAGE),
         (offset_of!(Header, arena_size), 4 * PAGE),
         (offset_of!(Header, pagefile_size), PAGE),
     ];
@@ -52,30 +53,64 @@ pub fn sound_image() -> Vec<u8> {
     let segments =
         [(PAGEFILE, 0, PAGE, PAGE), (ARENA, PAGE, 2 * PAGE, 2 * PAGE), (7, USER_START, 2 * PAGE, 4 * PAGE)];
     for (i, (space, addr, len, offset)) in segments.into_iter().enumerate() {
-        let at = (HEADER_SIZE + i as u64 * SEGMENT_SIZE) as usize;
-        put(&mut bytes, at, &i32::to_le_bytes(space));
-        for (field, word) in [
-            (offset_of!(Segment, addr), addr),
-            (offset_of!(Segment, len), len),
-            (offset_of!(Segment, offset), offset),
-        ] {
-            put(&mut bytes, at + field, &word.to_le_bytes());
-        }
+        put_segment(&mut bytes, i, space, 0, [addr, len, offset]);
     }
     forge(&mut bytes);
     bytes
 }
 
+/// An image that refers to [`sound_image`] for one of the arena's two pages and for the first of two processes' pages, the second
+/// of which has forked from it.
+pub fn sound_child() -> Vec<u8> {
+    let mut bytes = sound_image();
+    put(&mut bytes, offset_of!(Header, segments), &6u64.to_le_bytes());
+    put(&mut bytes, offset_of!(Header, ancestor_count), &1u64.to_le_bytes());
+    put(&mut bytes, offset_of!(Header, ancestors), &identity_of(&sound_image()));
+    let segments = [
+        (PAGEFILE, 0, 0, PAGE, PAGE),
+        (ARENA, 0, PAGE, PAGE, 2 * PAGE),
+        (ARENA, 1, 2 * PAGE, PAGE, 3 * PAGE),
+        (7, 1, USER_START, PAGE, 4 * PAGE),
+        (7, 0, USER_START + PAGE, PAGE, 5 * PAGE),
+        (9, 1, USER_START, PAGE, 4 * PAGE),
+    ];
+    for (i, (space, file, addr, len, offset)) in segments.into_iter().enumerate() {
+        put_segment(&mut bytes, i, space, file, [addr, len, offset]);
+    }
+    forge(&mut bytes);
+    bytes
+}
+
+/// What tells an image from others: of its header and tables.
+pub fn identity_of(bytes: &[u8]) -> [u8; 16] {
+    let tables = usize::try_from(get(bytes, offset_of!(Header, tables_len))).unwrap_or(usize::MAX);
+    xxh3_128(&bytes[..tables.min(bytes.len())]).to_le_bytes()
+}
+
+fn put_segment(bytes: &mut [u8], i: usize, space: i32, file: u32, [addr, len, offset]: [u64; 3]) {
+    let at = (HEADER_SIZE + i as u64 * SEGMENT_SIZE) as usize;
+    put(bytes, at, &i32::to_le_bytes(space));
+    put(bytes, at + offset_of!(Segment, file), &file.to_le_bytes());
+    for (field, word) in [
+        (offset_of!(Segment, addr), addr),
+        (offset_of!(Segment, len), len),
+        (offset_of!(Segment, offset), offset),
+    ] {
+        put(bytes, at + field, &word.to_le_bytes());
+    }
+}
+
 /// Makes all checksums right again, as a forger would, as far as the numbers allow it.
 pub fn forge(bytes: &mut [u8]) {
     let tables = get(bytes, offset_of!(Header, tables_len));
+    let data = get(bytes, offset_of!(Header, data_at));
     let sums =
         HEADER_SIZE.saturating_add(get(bytes, offset_of!(Header, segments)).saturating_mul(SEGMENT_SIZE));
-    let (Ok(tables), Ok(sums)) = (usize::try_from(tables), usize::try_from(sums)) else { return };
-    if tables > bytes.len() || sums > tables || tables < HEADER_SIZE as usize {
+    let [Ok(tables), Ok(sums), Ok(data)] = [tables, sums, data].map(usize::try_from) else { return };
+    if tables > bytes.len() || sums > tables || tables < HEADER_SIZE as usize || data > bytes.len() {
         return;
     }
-    let chunk_sums: Vec<u64> = bytes[tables..].chunks(CHUNK as usize).map(chunk_sum).collect();
+    let chunk_sums: Vec<u64> = bytes[data..].chunks(CHUNK as usize).map(chunk_sum).collect();
     for (i, sum) in chunk_sums.into_iter().enumerate() {
         let at = sums + i * 8;
         if at + 8 <= tables {
@@ -111,11 +146,16 @@ impl TempStore {
     /// Uses `bytes` as an image, as they are and with checksums made right, and as an export; returns how often
     /// they were taken for sound. Panics if the reader does, or says yes to what it must refuse.
     pub fn exercise(&self, bytes: &[u8]) -> usize {
+        self.exercise_beside(bytes, &sound_image())
+    }
+
+    /// The same with other bytes in the place of [`sound_image`], which it may refer to.
+    pub fn exercise_beside(&self, bytes: &[u8], ancestor: &[u8]) -> usize {
         let mut forged = bytes.to_vec();
         forge(&mut forged);
-        let mut taken = self.image(bytes, bytes);
+        let mut taken = self.image(bytes, bytes, ancestor);
         if forged != bytes {
-            taken += self.image(&forged, bytes);
+            taken += self.image(&forged, bytes, ancestor);
         }
         taken += usize::from(self.imported(bytes));
         let left = fs::read_dir(self.dir()).expect("its directory").count();
@@ -124,16 +164,21 @@ impl TempStore {
     }
 
     /// `hints` become a working set.
-    fn image(&self, bytes: &[u8], hints: &[u8]) -> usize {
+    fn image(&self, bytes: &[u8], hints: &[u8], ancestor: &[u8]) -> usize {
         let path = self.dir().join("i.frozen");
         fs::write(&path, bytes).expect("room for an image");
-        let mut taken = 0;
+        let beside = FrozenImage::ancestors_beside(&path);
+        fs::create_dir(&beside).expect("room for a directory");
+        let name: String = identity_of(&sound_image()).iter().map(|b| format!("{b:02x}")).collect();
+        fs::write(beside.join(name), ancestor).expect("room for an ancestor");
+        let (mut taken, mut was_child) = (0, false);
         if let Ok(image) = FrozenImage::open_unchecked(&path) {
             let _ = image.describe();
         }
         if let Ok(image) = self.store.open("i") {
             taken += 1;
-            self.used(&image, bytes.len() as u64);
+            was_child = image.has_ancestors();
+            self.used(&image, (bytes.len() + ancestor.len()) as u64);
             drop(image);
             self.exported();
         }
@@ -142,6 +187,11 @@ impl TempStore {
             // Those chunks that are touched first were right; the others may not be.
             let all = image.check_rest().is_ok();
             assert_eq!(all, taken == 1, "a wake checks what a clone checks");
+        }
+        if was_child {
+            self.store.flatten("i").expect("it is sound");
+            assert!(!self.store.open("i").expect("it is as sound as before").has_ancestors());
+            assert!(!beside.exists(), "its ancestors' files are not needed any more");
         }
         self.store.remove("i").expect("nobody uses it");
         taken
@@ -171,10 +221,14 @@ impl TempStore {
     /// What is exported can be imported, and is the same.
     fn exported(&self) {
         let mut out = Vec::new();
-        if self.store.open("i").expect("it is sound").volumes().is_some() {
-            self.store.export("i", &mut out).expect_err("volumes are the host's");
+        let image = self.store.open("i").expect("it is sound");
+        if image.volumes().is_some() || image.layers().is_err() {
+            self.store
+                .export("i", &mut out)
+                .expect_err("volumes are the host's, and files of layers are not there");
             return;
         }
+        drop(image);
         let len = self.store.export("i", &mut out).expect("it is sound");
         let image = self.store.import("j", Medium::Disk, &mut &out[..]).expect("it was exported just now");
         assert_eq!(image.header().file_len, len);

@@ -85,6 +85,9 @@ impl Core {
                 report.removed.push(entry.name);
             }
         }
+        let core = self.clone();
+        blocking(move || core.frozen.sweep().map_err(|e| Problem::new(Code::Internal, e.to_string())))
+            .await?;
         self.collect_disks().await;
         Ok(report)
     }

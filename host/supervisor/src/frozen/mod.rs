@@ -29,6 +29,8 @@ use crate::{locked, time};
 struct Freezing {
     /// It ends with that.
     stop: bool,
+    /// Its image refers to no other.
+    whole: bool,
     /// It hibernates: its connections stay.
     keep_network: bool,
     /// One that has something to do before that time is over is left as it is.
@@ -55,7 +57,7 @@ impl Core {
         if how.stop {
             locked(&entry.row).stopped = true;
         }
-        let freezing = Freezing { stop: how.stop, ..Freezing::default() };
+        let freezing = Freezing { stop: how.stop, whole: how.whole, ..Freezing::default() };
         let (report, _) = self.freeze_to(&entry, how.frozen.clone(), to, freezing).await?;
         self.note_origin(&entry, &how.frozen, how.temporary).await;
         self.event(EventKind::Freeze, &entry, &[("frozen", how.frozen)]);
@@ -70,12 +72,12 @@ impl Core {
         to: std::path::PathBuf,
         how: Freezing,
     ) -> Result<(api::FreezeReport, Option<f64>), Problem> {
-        let Freezing { stop, keep_network, least } = how;
+        let Freezing { stop, whole, keep_network, least } = how;
         let (run, begun) = (locked(&entry.row).run, Instant::now());
         let least_ms = u64::try_from(least.as_millis()).unwrap_or(u64::MAX);
-        let ask = KeeperCommand::Freeze { id: entry.id.clone(), to, stop, keep_network, least_ms };
+        let ask = KeeperCommand::Freeze { id: entry.id.clone(), to, stop, whole, keep_network, least_ms };
         match self.ask(entry, ask).await? {
-            Reply::Frozen { bytes, stop_us, pause_us, due_in_ms } => {
+            Reply::Frozen { bytes, written, stop_us, pause_us, due_in_ms } => {
                 let due = due_in_ms.map(|ms| time::seconds_now() + ms as f64 / 1000.0);
                 self.stages.note_us(What::Freeze, [("stop", stop_us), ("pause", pause_us)]);
                 self.stages.note(What::Freeze, "all", begun.elapsed());
@@ -84,7 +86,7 @@ impl Core {
                     // The sender lives as long as the entry.
                     let _ = ending.wait_for(|e| e.run >= run).await;
                 }
-                Ok((api::FreezeReport { frozen, bytes, stop_us, pause_us }, due))
+                Ok((api::FreezeReport { frozen, bytes, written_bytes: written, stop_us, pause_us }, due))
             }
             _ => Err(Problem::new(Code::Internal, "the keeper answered something else")),
         }
@@ -149,7 +151,7 @@ impl Core {
             let mut row = locked(&entry.row);
             (row.asleep.replace(name.clone()), row.slept.replace(slept))
         };
-        let how = Freezing { stop: true, keep_network: true, least };
+        let how = Freezing { stop: true, whole: false, keep_network: true, least };
         // Written down first: whoever finds it asleep must know where.
         let done = match self.save(entry).await {
             Ok(()) => self.freeze_to(entry, name, to, how).await,
@@ -256,6 +258,8 @@ impl Core {
         Ok(api::FrozenImage {
             name: entry.name.clone(),
             size_bytes: entry.used,
+            ancestors: description.ancestors,
+            ancestors_bytes: description.ancestor_bytes,
             in_memory: entry.medium == Medium::Memory,
             image: shown,
             command,
@@ -304,6 +308,19 @@ impl Core {
         self.origins.remove(&self.state, &name);
         self.collect_disks().await;
         Ok(())
+    }
+
+    /// Copies what an image has in files of older ones, so that it needs none of them.
+    pub async fn frozen_flatten(self: Arc<Self>, name: String) -> Result<api::FrozenImage, Problem> {
+        blocking(move || {
+            self.frozen_entry(&name)?;
+            self.frozen.flatten(&name).map_err(|error| match error {
+                doppel_freezer::Error::Request(_) => problem(Code::InUse)(error),
+                _ => problem(Code::Internal)(error),
+            })?;
+            self.frozen_describe(&self.frozen_entry(&name)?)
+        })
+        .await
     }
 
     /// Refuses an image that a domain was cloned from, or sleeps in.

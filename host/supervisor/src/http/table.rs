@@ -590,6 +590,12 @@ fn frozen() -> Vec<Route<Site>> {
         ),
         Route::new(
             Method::POST,
+            "/v1/frozen/{name}/flatten",
+            "Make a frozen image whole",
+            |c: Call, (), ()| async move { c.state.supervisor.frozen_flatten(&c.name).await.map(Json) },
+        ),
+        Route::new(
+            Method::POST,
             "/v1/frozen/{name}/clone",
             "Start clones of a frozen image",
             |c: Call, (), b: Json<api::CloneFrozen>| async move {

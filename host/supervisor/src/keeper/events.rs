@@ -42,6 +42,7 @@ impl Keeper {
             let said = match result {
                 Ok(r) => Reply::Frozen {
                     bytes: r.bytes,
+                    written: r.written,
                     stop_us: r.stop_us,
                     pause_us: r.pause_us,
                     due_in_ms: r.due_in_ms,

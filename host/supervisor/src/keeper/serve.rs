@@ -127,10 +127,10 @@ impl Keeper {
                 }
                 Some(Reply::Done)
             }
-            KeeperCommand::Freeze { id, to, stop, keep_network, least_ms } => {
+            KeeperCommand::Freeze { id, to, stop, whole, keep_network, least_ms } => {
                 self.freeze(n, &id, keep_network, |fleet, key| match keep_network && stop {
                     true => fleet.hibernate(key, to, Duration::from_millis(least_ms)),
-                    false => fleet.freeze(key, to, stop),
+                    false => fleet.freeze(key, to, stop, whole),
                 })
             }
             KeeperCommand::KeepDisk { id, disk, needed_by } => self.keep_disk(n, &id, disk, needed_by),

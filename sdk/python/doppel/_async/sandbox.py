@@ -276,17 +276,27 @@ class AsyncSandbox:
         name = frozen.name if isinstance(frozen, AsyncTemplate) else frozen
         return await self._domain("POST", "rollback", {"frozen": name})
 
-    async def freeze(self, name: str, *, stop: bool = False, in_memory: bool = False) -> AsyncTemplate:
+    async def freeze(
+        self, name: str, *, stop: bool = False, in_memory: bool = False, whole: bool = False
+    ) -> AsyncTemplate:
         """Makes a frozen image of it, programs and memory and all, from which clones are made.
 
-        It goes on afterwards, unless `stop`.
+        It goes on afterwards, unless `stop`. What its last image has already is not written again, unless it is to be
+        `whole`.
         """
-        return await self._freeze(name, stop=stop, in_memory=in_memory)
+        return await self._freeze(name, stop=stop, in_memory=in_memory, whole=whole)
 
     async def _freeze(
-        self, name: str, *, stop: bool = False, in_memory: bool = False, temporary: bool = False
+        self,
+        name: str,
+        *,
+        stop: bool = False,
+        in_memory: bool = False,
+        whole: bool = False,
+        temporary: bool = False,
     ) -> AsyncTemplate:
-        body = {"frozen": name, "stop": stop, "in_memory": in_memory, **present(temporary=temporary or None)}
+        body = {"frozen": name, "stop": stop, "in_memory": in_memory}
+        body |= present(whole=whole or None, temporary=temporary or None)
         answer = await self._client.request("POST", f"{self._path}/freeze", json=body, unlimited=True)
         template = AsyncTemplate(name, client=self._client)
         template.report = decode(FreezeReport, answer)

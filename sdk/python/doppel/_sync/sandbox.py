@@ -277,17 +277,27 @@ class Sandbox:
         name = frozen.name if isinstance(frozen, Template) else frozen
         return self._domain("POST", "rollback", {"frozen": name})
 
-    def freeze(self, name: str, *, stop: bool = False, in_memory: bool = False) -> Template:
+    def freeze(
+        self, name: str, *, stop: bool = False, in_memory: bool = False, whole: bool = False
+    ) -> Template:
         """Makes a frozen image of it, programs and memory and all, from which clones are made.
 
-        It goes on afterwards, unless `stop`.
+        It goes on afterwards, unless `stop`. What its last image has already is not written again, unless it is to be
+        `whole`.
         """
-        return self._freeze(name, stop=stop, in_memory=in_memory)
+        return self._freeze(name, stop=stop, in_memory=in_memory, whole=whole)
 
     def _freeze(
-        self, name: str, *, stop: bool = False, in_memory: bool = False, temporary: bool = False
+        self,
+        name: str,
+        *,
+        stop: bool = False,
+        in_memory: bool = False,
+        whole: bool = False,
+        temporary: bool = False,
     ) -> Template:
-        body = {"frozen": name, "stop": stop, "in_memory": in_memory, **present(temporary=temporary or None)}
+        body = {"frozen": name, "stop": stop, "in_memory": in_memory}
+        body |= present(whole=whole or None, temporary=temporary or None)
         answer = self._client.request("POST", f"{self._path}/freeze", json=body, unlimited=True)
         template = Template(name, client=self._client)
         template.report = decode(FreezeReport, answer)

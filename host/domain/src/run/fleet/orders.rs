@@ -70,9 +70,10 @@ impl Fleet {
         Ok(())
     }
 
-    /// Writes its memory to the frozen image `to`, in the background, and ends it if `stop`; [`Event::Frozen`] follows.
-    pub fn freeze(&self, key: Key, to: PathBuf, stop: bool) {
-        self.work(key, move |core| Done::Other(Event::Frozen { key, result: core.freeze(&to, stop) }));
+    /// Writes its memory to the frozen image `to`, in the background, and ends it if `stop`; [`Event::Frozen`] follows. One that is to be
+    /// `whole` refers to no other.
+    pub fn freeze(&self, key: Key, to: PathBuf, stop: bool, whole: bool) {
+        self.work(key, move |core| Done::Other(Event::Frozen { key, result: core.freeze(&to, stop, whole) }));
     }
 
     /// Keeps what is on a disk that it writes, as long as this file is there, in the background; [`Event::KeptDisk`] follows, with `call`.

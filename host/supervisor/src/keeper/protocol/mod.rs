@@ -136,6 +136,9 @@ pub(crate) enum KeeperCommand {
         to: PathBuf,
         /// End it afterwards.
         stop: bool,
+        /// The image refers to no other.
+        #[serde(default)]
+        whole: bool,
         /// It is hibernated: its connections stay, and [`Notification::Called`] says when something comes for it.
         keep_network: bool,
         /// One that is hibernated stays as it is if it has something to do by itself before so many milliseconds are over.
@@ -451,6 +454,9 @@ pub(crate) enum Reply {
     Frozen {
         /// Bytes of memory in it.
         bytes: u64,
+        /// Bytes of that which were written.
+        #[serde(default)]
+        written: u64,
         /// Microseconds until all stood still.
         stop_us: u64,
         /// Microseconds for which it did.
