@@ -270,8 +270,8 @@ class AsyncSandbox:
     async def rollback(self, frozen: str | AsyncTemplate) -> Domain:
         """Has it go back to a frozen image of it: programs, memory and files are as they were then.
 
-        The image may also be the one that it was cloned from. Sessions of `exec` and their programs are gone; volumes stay
-        as they are.
+        The image may also be the one that it was cloned from. Sessions of `exec` and their programs are gone; volumes
+        stay as they are.
         """
         name = frozen.name if isinstance(frozen, AsyncTemplate) else frozen
         return await self._domain("POST", "rollback", {"frozen": name})

@@ -271,8 +271,8 @@ class Sandbox:
     def rollback(self, frozen: str | Template) -> Domain:
         """Has it go back to a frozen image of it: programs, memory and files are as they were then.
 
-        The image may also be the one that it was cloned from. Sessions of `exec` and their programs are gone; volumes stay
-        as they are.
+        The image may also be the one that it was cloned from. Sessions of `exec` and their programs are gone; volumes
+        stay as they are.
         """
         name = frozen.name if isinstance(frozen, Template) else frozen
         return self._domain("POST", "rollback", {"frozen": name})
