@@ -9,8 +9,7 @@ mod switch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,9 +21,7 @@ use doppel_service::{Calls, Groups, Heartbeat, Process, Program, Watchdog};
 use doppel_sys::shared::SharedMap;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
 
 use crate::lessor::{Keeps, Lessor};
@@ -433,22 +430,10 @@ impl Shared {
 
 /// What a process has said, and the descriptor that came with it; none: nothing more.
 fn hear(control: &OwnedFd) -> io::Result<Option<(Said, Option<OwnedFd>)>> {
-    let mut bytes = [0; Said::LONGEST];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let receive = || rustix::net::recvmsg(control, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags);
-    let got = doppel_sys::packet::receive(receive)?;
-    if got.bytes == 0 {
-        return Ok(None);
-    }
-    let mut files = ancillary.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(files) => Some(files),
-        _ => None,
-    });
-    let file = files.next().and_then(|mut files| files.next());
-    let said = Said::decode(&bytes[..got.bytes]);
-    Ok(Some((said.ok_or_else(|| io::Error::other("a storage service says nothing"))?, file)))
+    let Some(packet) = doppel_service::receive_some(control.as_fd(), Said::LONGEST)? else { return Ok(None) };
+    let said =
+        Said::decode(&packet.bytes).ok_or_else(|| io::Error::other("a storage service says nothing"))?;
+    Ok(Some((said, packet.descriptors.into_iter().next())))
 }
 
 impl State {
