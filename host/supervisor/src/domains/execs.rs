@@ -141,11 +141,11 @@ impl Exec {
         }
     }
 
-    /// Notes that piece number `at` has been read; says how many bytes the keeper is to be told of, if it is time.
-    pub fn read(&self, at: u64) -> Option<u64> {
+    /// Notes that piece number `at` has been read.
+    pub fn read(&self, at: u64) {
         let mut printed = locked(&self.printed);
         if at < printed.read {
-            return None;
+            return;
         }
         let index = usize::try_from(at.saturating_sub(printed.first)).unwrap_or(usize::MAX);
         printed.owed += printed.pieces.get(index).map_or(0, |p| p.bytes.len() as u64);
@@ -155,34 +155,21 @@ impl Exec {
             printed.bytes -= gone;
             printed.first += 1;
         }
-        printed.due()
     }
 
-    /// Tells the keeper that so many bytes were read: more may come.
-    pub fn tell_taken(&self, bytes: u64) {
-        if !self.tell(bytes) {
-            // One that has come by now may have been told what was owed before this was.
-            self.tell_owed();
-        }
-    }
-
-    /// Tells the keeper what is owed. One that has just come was told at its greeting that this waits: if that is all that may
-    /// wait, nothing more comes of which it could hear.
+    /// Tells the keeper what is owed, if it is time: more may come. A keeper that has just come was told at its greeting that
+    /// this waits: if that is all that may wait, nothing more comes of which it could hear.
     pub fn tell_owed(&self) {
-        let due = locked(&self.printed).due();
-        if let Some(bytes) = due {
-            self.tell(bytes);
-        }
-    }
-
-    /// What no keeper hears is owed to the next one.
-    fn tell(&self, bytes: u64) -> bool {
-        let command = ExecCommand::Taken { bytes };
-        let heard = self.keeper.tell(KeeperCommand::ToExec { exec: self.id.clone(), command });
-        if !heard {
+        // A keeper that comes between the two is told what is owed before what it has not heard is put back here.
+        for _ in 0..2 {
+            let due = locked(&self.printed).due();
+            let Some(bytes) = due else { return };
+            let command = ExecCommand::Taken { bytes };
+            if self.keeper.tell(KeeperCommand::ToExec { exec: self.id.clone(), command }) {
+                return;
+            }
             locked(&self.printed).owed += bytes;
         }
-        heard
     }
 
     pub fn has_ended(&self) -> bool {

@@ -255,11 +255,10 @@ impl Core {
 
     /// A piece has been read: more may come.
     fn taken(&self, exec: &Exec, at: u64) {
+        exec.read(at);
         // A program that has ended sends nothing more.
-        if let Some(bytes) = exec.read(at)
-            && exec.state.borrow().end.is_none()
-        {
-            exec.tell_taken(bytes);
+        if !exec.has_ended() {
+            exec.tell_owed();
         }
     }
 
