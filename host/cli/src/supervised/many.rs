@@ -1,22 +1,21 @@
 //! The same asked of many domains: of some at a time, with the answers in the order of their names.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 
 /// How many are asked at a time.
 const AT_A_TIME: usize = 8;
 
-/// Asks all of them, and has `take` hear the answers in order, until it breaks: then no further ones are asked.
-pub fn in_order<T: Send, B>(
+/// Asks all of them, and has `take` hear the answers in order, until it fails: then no further ones are asked.
+pub fn in_order<T: Send, E>(
     names: &[String],
     ask: impl Fn(&str) -> T + Sync,
-    mut take: impl FnMut(&str, T) -> ControlFlow<B>,
-) -> ControlFlow<B> {
+    mut take: impl FnMut(&str, T) -> Result<(), E>,
+) -> Result<(), E> {
     let (next, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (said, heard) = channel();
-    let work = |said: std::sync::mpsc::Sender<(usize, T)>| {
+    let work = |said: Sender<(usize, T)>| {
         while !over.load(Ordering::Relaxed) {
             let i = next.fetch_add(1, Ordering::Relaxed);
             let Some(name) = names.get(i) else { break };
@@ -46,12 +45,12 @@ pub fn in_order<T: Send, B>(
                 }
             };
             let taken = take(name, answer);
-            if taken.is_break() {
+            if taken.is_err() {
                 over.store(true, Ordering::Relaxed);
                 return taken;
             }
         }
-        ControlFlow::Continue(())
+        Ok(())
     })
 }
 
@@ -75,20 +74,20 @@ mod tests {
             let done = in_order(&names(n), ask, |name, answer| {
                 assert_eq!(answer, format!("{name}!"));
                 heard.push(name.to_owned());
-                ControlFlow::<()>::Continue(())
+                Ok::<_, ()>(())
             });
-            assert_eq!((done, heard), (ControlFlow::Continue(()), names(n)));
+            assert_eq!((done, heard), (Ok(()), names(n)));
         }
     }
 
     #[test]
-    fn none_is_asked_after_a_break() {
+    fn none_is_asked_after_a_failure() {
         let asked = AtomicUsize::new(0);
         let ask = |_: &str| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             asked.fetch_add(1, Ordering::Relaxed)
         };
-        assert_eq!(in_order(&names(1000), ask, |_, _| ControlFlow::Break(5)), ControlFlow::Break(5));
+        assert_eq!(in_order(&names(1000), ask, |_, _| Err(5)), Err(5));
         assert!(asked.into_inner() <= 3 * AT_A_TIME);
     }
 }

@@ -19,7 +19,6 @@ mod waiting;
 pub mod watch;
 
 use std::error::Error;
-use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use crate::terminal::out::{TOOL_ERROR, say, tell};
@@ -84,7 +83,7 @@ pub fn each_shown<T: Serialize + Send>(
     show: impl Fn(&str, &T) -> Option<String>,
 ) -> Outcome {
     let mut code = ExitCode::SUCCESS;
-    let mut tell = |name: &str, answer: doppel_client::Result<T>| -> Result<(), Stop> {
+    let take = |name: &str, answer: doppel_client::Result<T>| {
         match answer {
             Ok(answer) if names.json => say!("{}", as_json(name, &answer)?)?,
             Ok(answer) => {
@@ -101,13 +100,9 @@ pub fn each_shown<T: Serialize + Send>(
         }
         Ok(())
     };
-    let told = many::in_order(&names.domains, act, |name, answer| match tell(name, answer) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(stop) => ControlFlow::Break(stop),
-    });
-    match told {
-        ControlFlow::Continue(()) => Ok(code),
-        ControlFlow::Break(Stop(outcome)) => outcome,
+    match many::in_order(&names.domains, act, take) {
+        Ok(()) => Ok(code),
+        Err(Stop(outcome)) => outcome,
     }
 }
 
