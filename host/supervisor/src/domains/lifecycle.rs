@@ -273,10 +273,7 @@ impl Core {
     ) -> Result<(), Problem> {
         let (state, run, own_signal, own_timeout) = {
             let mut row = locked(&entry.row);
-            row.stopped = true;
-            if row.state == DomainState::Restarting {
-                row.state = DomainState::Exited;
-            }
+            row.is_to_stop();
             (row.state, row.run, row.config.stop_signal.clone(), row.config.stop_timeout_seconds)
         };
         self.save_soon(entry);

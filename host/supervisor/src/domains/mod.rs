@@ -107,6 +107,14 @@ fn is_zero(n: &u8) -> bool {
 }
 
 impl Row {
+    /// Somebody wants it to stop: no policy starts it again.
+    pub fn is_to_stop(&mut self) {
+        self.stopped = true;
+        if self.state == DomainState::Restarting {
+            self.state = DomainState::Exited;
+        }
+    }
+
     /// Whether it has connections and ports, which stay with its keeper while it hibernates.
     pub fn has_network(&self) -> bool {
         self.config.network.kind == api::NetworkKind::Nat

@@ -140,7 +140,7 @@ impl Core {
             return;
         };
         self.leave_memory(&entry);
-        if !self.stays_with(keeper, &entry) {
+        if !self.keeps_place(keeper, &entry) {
             self.keepers.left(keeper, &id);
         }
         self.execs_over(&entry, exit.run);
@@ -312,7 +312,7 @@ impl Core {
             if its != Some(keeper) {
                 continue;
             }
-            self.stays_with(its, &entry);
+            self.keeps_place(its, &entry);
             match known.remove(&entry.id) {
                 Some(Kept { exit: Some(exit), .. }) => self.ended_unheard(Some(keeper), &entry, exit),
                 Some(kept) if kept.run >= run => self.adopt(keeper, &entry, kept, first),
@@ -338,8 +338,8 @@ impl Core {
         }
     }
 
-    /// Whether a domain hibernates whose connections and ports are with this keeper, which takes no other in its place.
-    fn stays_with(&self, keeper: Option<u64>, entry: &Entry) -> bool {
+    /// Has a domain that hibernates keep its place with the keeper that has its connections and ports; whether it does.
+    fn keeps_place(&self, keeper: Option<u64>, entry: &Entry) -> bool {
         let (asleep, network) = {
             let row = locked(&entry.row);
             (row.state == DomainState::Hibernated && row.has_network(), row.network())

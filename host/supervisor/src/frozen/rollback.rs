@@ -1,6 +1,7 @@
 //! Rollback: a domain goes on from a frozen image in place of what it has become. It keeps its name, its id, its limits, its
 //! volumes and its address, and is a clone of that image from then on.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,12 +24,15 @@ struct Target {
     nodes: Option<PathBuf>,
 }
 
+fn unreadable(error: impl Display) -> Problem {
+    Problem::new(Code::InvalidRequest, error.to_string())
+}
+
 /// Refuses an image that a domain cannot go on from with the files that it has.
 fn target(row: &Row, name: &str, path: PathBuf) -> Result<Target, Problem> {
     let refused = |why: String| {
         Problem::new(Code::InvalidRequest, format!("domain {} cannot be rolled back: {why}", row.name))
     };
-    let unreadable = |e: String| Problem::new(Code::InvalidRequest, e);
     let files = &row.config.files;
     if row.config.kind != Kind::Para {
         return Err(refused("it is a paene domain, which has no frozen images".into()));
@@ -38,7 +42,7 @@ fn target(row: &Row, name: &str, path: PathBuf) -> Result<Target, Problem> {
             "its files are in layer {layer}, which other domains may have after it"
         )));
     }
-    let image = FrozenImage::open_unchecked(&path).map_err(|e| unreadable(e.to_string()))?;
+    let image = FrozenImage::open_unchecked(&path).map_err(unreadable)?;
     if image.describe().image_digest != row.image_digest {
         return Err(refused(format!("frozen image {name} was made on another root image")));
     }
@@ -53,9 +57,8 @@ fn target(row: &Row, name: &str, path: PathBuf) -> Result<Target, Problem> {
             false => Ok(Target { path, nodes: None }),
         };
     };
-    let (kept, disks) = (FrozenVolumes::open(&dir), FrozenDisks::open(&dir));
-    let (kept, disks) =
-        (kept.map_err(|e| unreadable(e.to_string()))?, disks.map_err(|e| unreadable(e.to_string()))?);
+    let kept = FrozenVolumes::open(&dir).map_err(unreadable)?;
+    let disks = FrozenDisks::open(&dir).map_err(unreadable)?;
     if !files.disks.is_empty() || !disks.all().is_empty() {
         return Err(refused(format!("disks stay as they are, but not in clones: clone {name}")));
     }
@@ -98,10 +101,7 @@ impl Core {
         let Target { path, nodes } = self.target_of(&entry, &how.frozen).await?;
         let (run, live) = {
             let mut row = locked(&entry.row);
-            row.stopped = true;
-            if row.state == api::DomainState::Restarting {
-                row.state = api::DomainState::Exited;
-            }
+            row.is_to_stop();
             (row.run, is_live(row.state))
         };
         if live {
@@ -122,9 +122,10 @@ impl Core {
         self.discard_asleep(asleep);
         if let Some(nodes) = nodes {
             let to = self.nodes_of_clone(&entry.id);
-            let copy = move || std::fs::copy(&nodes, &to).map_err(|e| (e, to));
             blocking(move || {
-                copy().map_err(|(e, to)| Problem::new(Code::Internal, format!("{}: {e}", to.display())))
+                std::fs::copy(&nodes, &to)
+                    .map(drop)
+                    .map_err(|e| Problem::new(Code::Internal, format!("{}: {e}", to.display())))
             })
             .await?;
         }
