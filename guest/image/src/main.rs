@@ -6,8 +6,6 @@
 
 extern crate alloc;
 
-mod mem;
-
 use core::arch::naked_asm;
 use core::fmt::Write;
 

@@ -3,6 +3,7 @@
 pub mod arena;
 pub mod frozen;
 pub mod layout;
+mod mem;
 pub mod pagefile;
 pub mod shield;
 pub mod swap;

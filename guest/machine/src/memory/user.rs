@@ -250,8 +250,8 @@ pub(crate) unsafe fn copy_raw(dst: u64, src: u64, len: u64) -> u64 {
 
 core::arch::global_asm!(
     ".pushsection .text.doppel_user,\"ax\",@progbits",
-    // copy_user(dst, src, len) -> bytes left. rcx counts what is left at every access to memory. Up to 64 bytes go
-    // by general registers, because `rep movsb` takes long to start; and all do where the destination is 1-15 bytes
+    // copy_user(dst, src, len) -> bytes left. rcx counts what is left at every access to memory. Up to 768 bytes go
+    // by general registers, because `rep movsb` takes long to start (mem.rs); and all do where the destination is 1-15 bytes
     // ahead of the source modulo a page, because there it takes ten times as long (AMD Zen 3 and 4). A fault among
     // these is tried again by single bytes (fixup), so that the count is exact.
     ".global doppel_copy_user",
@@ -260,7 +260,7 @@ core::arch::global_asm!(
     "cmp rdx, 8",
     "jb 4f",
     "cmp rdx, 64",
-    "ja 3f",
+    "ja 9f",
     "2: mov rax, [rsi]",
     "mov [rdi], rax",
     "add rsi, 8",
@@ -275,7 +275,9 @@ core::arch::global_asm!(
     "mov [rdi+rcx-8], rax",
     "xor eax, eax",
     "ret",
-    "3: lea eax, [rdi-1]",
+    "9: cmp rdx, 768",
+    "jbe 7f",
+    "lea eax, [rdi-1]",
     "sub eax, esi",
     "and eax, 4095",
     "cmp eax, 15",

@@ -362,8 +362,12 @@ impl Inode for Node {
         self.shown(&self.seen.lock().attributes)
     }
 
-    fn at_hand(&self) -> Option<Stat> {
-        self.known().map(|known| self.shown(&known))
+    fn at_hand(&self, out: &mut Stat) -> bool {
+        let known = self.known();
+        if let Some(known) = &known {
+            *out = self.shown(known);
+        }
+        known.is_some()
     }
 
     fn kind(&self) -> FileType {

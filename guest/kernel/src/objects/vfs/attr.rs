@@ -39,7 +39,7 @@ impl FileType {
 pub type Time = i64;
 
 /// Attributes, as `stat(2)` and `statx(2)` give them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Stat {
     /// Device number of the file system (`makedev`).
     pub dev: u64,

@@ -23,9 +23,11 @@ pub trait Inode: Any + Send + Sync {
         self.stat()
     }
 
-    /// Attributes, if they are to be had under a guard of `doppel_machine::shield`.
-    fn at_hand(&self) -> Option<Stat> {
-        Some(self.stat())
+    /// Fills in the attributes, if they are to be had under a guard of `doppel_machine::shield`; whether they were. They are filled in
+    /// where they are wanted: as a result they would be moved twice on the way, which took a tenth of stat(2)'s time.
+    fn at_hand(&self, out: &mut Stat) -> bool {
+        *out = self.stat();
+        true
     }
 
     /// The kind of file; never changes.

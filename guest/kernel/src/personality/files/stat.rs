@@ -156,13 +156,18 @@ fn put_stat(p: UserPtr, s: &Stat) -> Result<u64> {
     Ok(0)
 }
 
-/// Attributes of what a name stands for: from the directory cache, if it can be.
+/// Tells the attributes of what a name stands for: from the directory cache, if it can be.
 #[inline]
-fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Stat> {
+fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: AtFlags, out: UserPtr) -> Result<u64> {
     let follow = !flags.contains(AtFlags::SYMLINK_NOFOLLOW);
-    match peek(&**a.thread, dirfd, name, follow, |spot, _| spot.dentry.inode().at_hand()) {
-        Some(r) => r,
-        None => stat_slow(a, dirfd, name, flags),
+    let mut found = Stat::default();
+    let at_hand = peek(&**a.thread, dirfd, name, follow, |spot, _| {
+        spot.dentry.inode().at_hand(&mut found).then_some(())
+    });
+    match at_hand {
+        Some(Ok(())) => put_stat(out, &found),
+        Some(Err(e)) => Err(e),
+        None => put_stat(out, &stat_slow(a, dirfd, name, flags)?),
     }
 }
 
@@ -175,13 +180,13 @@ fn stat_slow(a: &Args, dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Stat> 
 #[inline]
 fn stat(a: &Args, UserStr(path): UserStr, out: UserPtr) -> Result<u64> {
     let name = Name::read(path)?;
-    put_stat(out, &stat_name(a, at::FDCWD, name.bytes(), AtFlags::empty())?)
+    stat_name(a, at::FDCWD, name.bytes(), AtFlags::empty(), out)
 }
 
 #[inline]
 fn lstat(a: &Args, UserStr(path): UserStr, out: UserPtr) -> Result<u64> {
     let name = Name::read(path)?;
-    put_stat(out, &stat_name(a, at::FDCWD, name.bytes(), AtFlags::SYMLINK_NOFOLLOW)?)
+    stat_name(a, at::FDCWD, name.bytes(), AtFlags::SYMLINK_NOFOLLOW, out)
 }
 
 #[inline]
@@ -204,7 +209,7 @@ fn newfstatat(
         let f = a.thread.any_file(dirfd)?;
         return put_stat(out, &file_stat(&f)?);
     }
-    put_stat(out, &stat_name(a, dirfd, name.bytes(), flags)?)
+    stat_name(a, dirfd, name.bytes(), flags, out)
 }
 
 fn statx_time(t: Time) -> StatxTime {
