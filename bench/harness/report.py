@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 # Those whose targets are in them, not ratios to native.
-ABSOLUTE = ("%", "KiB")
+ABSOLUTE = ("%", "MiB", "KiB", "B")
 # Unit: how a value is shown, and whether more is better.
 UNITS = {
     "ns": (
@@ -19,7 +19,9 @@ UNITS = {
         ),
         False,
     ),
+    "MiB": (lambda v: f"{v:.1f} MiB", False),
     "KiB": (lambda v: f"{v:.0f} KiB" if abs(v) >= 10 else f"{v:.2f} KiB", False),
+    "B": (lambda v: f"{v:,.0f} B", False),
     "/s": (lambda v: f"{v:.0f}/s" if v >= 100 else f"{v:.1f}/s", True),
     "MB/s": (lambda v: f"{v:.0f} MB/s", True),
     # A number of things.

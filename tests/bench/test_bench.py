@@ -75,3 +75,15 @@ def test_evaluation_is_what_template_and_figures_give(monkeypatch):
     data = evaluation.json.loads((BENCH / "results/evaluation.json").read_text())
     page = evaluation.page(evaluation.Results(data), data["machines"])
     assert page == (BENCH.parent / "docs/EVALUATION.md").read_text(), "run bench/evaluation.py"
+
+
+def test_every_unit_of_a_workload_can_be_shown():
+    import re
+
+    from harness import report
+
+    for path in sorted((BENCH / "workloads").glob("*.py")):
+        text = path.read_text()
+        units = re.findall(r'^UNIT = "([^"]+)"', text, re.M) + re.findall(r', "(n|%|[KM]?i?B(?:/s)?|/s)"\)', text)
+        for unit in set(units):
+            assert unit in report.UNITS, f"{path.name}: {unit}"

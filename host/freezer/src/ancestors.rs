@@ -4,17 +4,19 @@
 //! identities. So the file system counts who needs a file, in one step that nothing can interrupt: a file goes with the last
 //! image that has it, and an image that is removed by its name stays for those. Links are made before an image gets its name and
 //! removed after it has lost it: whoever is killed between leaves links too many, which [`sweep`] finds, and never an image without
-//! its pages. Whoever makes an image has the directory locked, so that nobody sweeps it meanwhile.
+//! its pages. Whoever makes an image has the directory locked, so that nobody sweeps it meanwhile. A file that can have no more
+//! names is copied ([`copies`]).
+
+mod copies;
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use doppel_abi_machine::frozen::{MAX_ANCESTORS, Segment};
-use rustix::fs::{AtFlags, CWD, FlockOperation};
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -121,11 +123,11 @@ impl Links {
         Ok(Self { dir, open, made: Vec::new(), keep: false })
     }
 
-    /// Gives a file a name in it.
-    fn add(&mut self, body: &Body, identity: &Identity) -> io::Result<()> {
+    /// Gives a file a name in it, or a copy of the file.
+    fn add(&mut self, body: &Body, identity: &Identity, link: copies::Link) -> io::Result<()> {
         let name = self.dir.join(hex(identity));
-        let own = format!("/proc/self/fd/{}", body.file.as_raw_fd());
-        match rustix::fs::linkat(CWD, &*own, CWD, &name, AtFlags::SYMLINK_FOLLOW) {
+        let images = self.dir.parent().unwrap_or(Path::new("."));
+        match copies::link_or_copy(link, images, body, identity, &name) {
             Ok(()) => self.made.push(name),
             // One that was there before needs it: the image that this one replaces, if it is the same file.
             Err(rustix::io::Errno::EXIST) => {
@@ -190,6 +192,10 @@ impl Lineage {
     /// or another's, or kept elsewhere. An image without ancestors is as good.
     #[must_use]
     pub fn prepare(parent: &Parent, to: &Path) -> Option<Self> {
+        Self::prepare_by(copies::link, parent, to)
+    }
+
+    fn prepare_by(link: copies::Link, parent: &Parent, to: &Path) -> Option<Self> {
         if parent.path.parent() != to.parent() {
             return None;
         }
@@ -203,7 +209,7 @@ impl Lineage {
             let file = &image.files()[body];
             let (place, identity) = (file.place().ok()?, file.identity());
             // One that has no name any more cannot get another.
-            if links.add(file, &identity).is_ok() {
+            if links.add(file, &identity, link).is_ok() {
                 let data = file.header.data_at..file.header.file_len;
                 all.push(Ancestor { body, identity, place, data });
             }
@@ -244,7 +250,7 @@ pub(crate) fn sweep(images: &Path) -> io::Result<()> {
             settle(&dir)?;
         }
     }
-    Ok(())
+    copies::sweep(images)
 }
 
 /// Removes those links that the image beside this directory does not need. Whoever is making that image does it itself.

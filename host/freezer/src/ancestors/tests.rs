@@ -49,8 +49,12 @@ fn large_image(path: &Path, fill: u8, pages: u64, of_ancestors: &[(Identity, u64
 
 /// Freezes as far as files are concerned: an image that needs these of what its parent has.
 fn child(store: &FrozenStore, name: &str, fill: u8, parent: &Parent) -> Parent {
+    child_by(copies::link, store, name, fill, parent)
+}
+
+fn child_by(link: copies::Link, store: &FrozenStore, name: &str, fill: u8, parent: &Parent) -> Parent {
     let to = store.vacant(name, Medium::Disk).unwrap();
-    let lineage = Lineage::prepare(parent, &to).expect("its parent is there");
+    let lineage = Lineage::prepare_by(link, parent, &to).expect("its parent is there");
     let all: Vec<_> = lineage.ancestors.all.iter().map(|a| (a.identity, PAGE)).collect();
     let made = image(&to, fill, &all);
     let identities: Vec<_> = all.iter().map(|(identity, _)| *identity).collect();
@@ -186,5 +190,41 @@ fn flattened_ones_need_no_other() {
     drop((before, image));
     store.remove("second").unwrap();
     store.remove("third").unwrap();
+    assert_eq!(files_in(dir.path()), 0);
+}
+
+/// A file system that gives a file three names.
+fn three_names(from: &Path, to: &Path) -> std::result::Result<(), rustix::io::Errno> {
+    if fs::metadata(from).map_err(|_| rustix::io::Errno::NOENT)?.nlink() >= 3 {
+        return Err(rustix::io::Errno::MLINK);
+    }
+    copies::link(from, to)
+}
+
+#[test]
+fn what_can_have_no_more_names_is_copied() {
+    let (dir, store, path) = bench();
+    let first = large_image(&path, 1, 3, &[]);
+    let names: Vec<String> = (0..8).map(|n| format!("clone{n}")).collect();
+    for (n, name) in (2u8..).zip(&names) {
+        child_by(three_names, &store, name, n, &first);
+    }
+    let copies = || fs::read_dir(path.with_file_name("copies")).unwrap().count();
+    // Two of them have a name for the original, and two for each copy: its own in `copies` counts.
+    assert_eq!(copies(), 3);
+    store.remove("first").unwrap();
+    for name in &names {
+        let image = store.open(name).unwrap();
+        assert_eq!(image.files()[1].identity(), first.identity);
+        image.check_rest().unwrap();
+    }
+    // Swept as soon as nobody has a name for them.
+    let sizes: Vec<u64> = names.iter().map(|name| store.flatten(name).unwrap()).collect();
+    assert!(sizes.iter().all(|size| *size >= 3 * PAGE), "{sizes:?}");
+    store.sweep().unwrap();
+    assert_eq!(copies(), 0);
+    for name in &names {
+        store.remove(name).unwrap();
+    }
     assert_eq!(files_in(dir.path()), 0);
 }
