@@ -84,16 +84,26 @@ class Supervisor:
                 found.append(int(entry.name))
         return found
 
+    def births(self) -> set[int]:
+        """The first process of each domain."""
+        found = set()
+        for path in (self.dir / "run").glob("keepers/*/kept/*"):
+            try:
+                found.add(json.loads(path.read_text())["birth"]["process"]["pid"])
+            except (OSError, ValueError, TypeError):
+                pass  # it was not born, or has ended
+        return found
+
     def close(self) -> None:
         for pid in reversed(self.processes()):
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
         # Domains do not end with their keeper.
-        for path in (self.dir / "run").glob("keepers/*/kept/*"):
+        for pid in self.births():
             try:
-                os.kill(json.loads(path.read_text())["birth"]["process"]["pid"], signal.SIGKILL)
-            except (OSError, ValueError, TypeError):
-                pass  # it was not born, or has ended
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass  # it has ended
         shutil.rmtree(self.dir, ignore_errors=True)
 
 

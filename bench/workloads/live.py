@@ -48,9 +48,12 @@ def measure(runtime, opt):
     rows = {f"{count} live: made": all_lanes(made), f"{count} live: all have answered": all_lanes(answered)}
     rows[f"{count} live: memory, each"] = ((before - available()) / count, "KiB")
     rows.update(asked(count))
-    begun, used = time.monotonic(), busy()
+    begun, used, own_used = time.monotonic(), busy(), busy_of(supervisor)
     time.sleep(10)
-    rows[f"{count} live: CPU time while nobody asks"] = ((busy() - used) / (time.monotonic() - begun) * 100, "%")
+    whole, own = busy() - used, busy_of(supervisor) - own_used
+    seconds = time.monotonic() - begun
+    rows[f"{count} live: CPU time while nobody asks"] = (whole / seconds * 100, "%")
+    rows[f"{count} live: of it domains, keepers, services and supervisor"] = (own / seconds * 100, "%")
 
     def removed(numbers):
         own = supervisor.connection()
@@ -105,3 +108,25 @@ def busy():
     """Seconds of CPU time that anybody has used."""
     user, nice, system, _idle, _iowait, irq, softirq = map(int, open("/proc/stat").readline().split()[1:8])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def busy_of(supervisor):
+    """Seconds of CPU time that the supervisor, its keepers and services and all domains have used: those that live."""
+    parents, used = {}, {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            pid = int(entry.name)
+            parents[pid] = int(fields[1])
+            used[pid] = int(fields[11]) + int(fields[12])
+    ours = set(supervisor.processes()) | supervisor.births()
+    total = 0
+    for pid in used:
+        above = pid
+        while above > 1 and above not in ours:
+            above = parents.get(above, 0)
+        total += used[pid] if above > 1 else 0
+    return total / os.sysconf("SC_CLK_TCK")

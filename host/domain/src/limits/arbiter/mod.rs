@@ -299,12 +299,15 @@ impl Arbiter {
         }
         let step = if late { GIVE } else { -TAKE };
         self.spared = (self.spared + step * cpus).clamp(0.0, MOST_SPARED * cpus);
-        if self.ledger.is_empty() && self.held_since.is_none() && self.all_rest(any, now) {
+        let all = self.used_by_all(any, now);
+        if self.ledger.is_empty() && self.held_since.is_none() && all < NOTHING {
             return true;
         }
         let seen = bench.seen();
         let sights = self.count(&seen, now);
-        let lost = (used - sights.iter().map(|s| s.used).sum::<f64>()).clamp(0.0, cpus);
+        let own = sights.iter().map(|s| s.used).sum::<f64>();
+        self.pacing.used(own, all);
+        let lost = (used - own).clamp(0.0, cpus);
         if self.rest.is_none_or(|end| now >= end) {
             let (closed, placed) = (self.cpuset.is_closed(), !self.places.are_none());
             let look = HostSample { seconds, cpus, spared: self.spared, late, lost, closed, placed };
@@ -342,10 +345,10 @@ impl Arbiter {
         }
     }
 
-    /// Whether all domains of the host together do nothing: thousands need not be looked at one by one.
-    fn all_rest(&mut self, any: &View, now: Instant) -> bool {
-        let Some(used) = any.domains_cpu_time() else { return false };
-        self.domains.get_or_insert_with(|| Record::new(used, now)).enter(used, now) < NOTHING
+    /// CPUs that all domains of the host together use: thousands that do nothing need not be looked at one by one.
+    fn used_by_all(&mut self, any: &View, now: Instant) -> f64 {
+        let Some(used) = any.domains_cpu_time() else { return f64::INFINITY };
+        self.domains.get_or_insert_with(|| Record::new(used, now)).enter(used, now)
     }
 
     /// What each uses; nothing of those seen first, and of those that have done nothing for some looks, which are read now and then.
