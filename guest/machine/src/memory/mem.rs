@@ -264,11 +264,8 @@ mod tests {
                 b[at] ^= 0x80;
                 let expected = a[..len].cmp(&b[..len]) as i32;
                 // SAFETY: both are longer than that.
-                assert_eq!(
-                    unsafe { super::memcmp(a.as_ptr(), b.as_ptr(), len) }.signum(),
-                    expected,
-                    "{at} of {len}"
-                );
+                let found = unsafe { super::memcmp(a.as_ptr(), b.as_ptr(), len) };
+                assert_eq!(found.signum(), expected, "{at} of {len}");
                 // SAFETY: as before.
                 assert_ne!(unsafe { super::bcmp(a.as_ptr(), b.as_ptr(), len) }, 0);
             }
