@@ -19,6 +19,7 @@ use doppel_confine::limits::MAX_TASKS;
 use doppel_spec::{NO_PIDS_LIMIT, Resources};
 
 use crate::limits::arbiter::ArbiterEntry;
+use crate::limits::short_file::brief;
 
 mod io_limits;
 mod service;
@@ -766,10 +767,10 @@ fn quota(cpus: f64, period: u128) -> u64 {
 
 /// What a group's file says of CPU time, in nanoseconds.
 fn cpu_time(dir: &Path) -> Option<u64> {
-    if let Ok(text) = fs::read_to_string(dir.join("cpuacct.usage")) {
+    if let Some(text) = brief(dir.join("cpuacct.usage")) {
         return text.trim().parse().ok();
     }
-    let text = fs::read_to_string(dir.join("cpu.stat")).ok()?;
+    let text = brief(dir.join("cpu.stat"))?;
     let us: u64 = text.lines().find_map(|l| l.strip_prefix("usage_usec "))?.trim().parse().ok()?;
     us.checked_mul(1000)
 }

@@ -3,3 +3,4 @@
 pub mod arbiter;
 pub mod cgroup;
 pub mod group_limits;
+mod short_file;

@@ -460,13 +460,12 @@ impl Core {
             loop {
                 tokio::time::sleep(COUNT_EVERY).await;
                 let Some(core) = core.upgrade() else { return };
-                let live = core.gate.residents();
-                for some in live.chunks(COUNTS) {
-                    for (entry, _) in some {
-                        // One that has just ended was counted at its end.
-                        core.count(entry).await;
-                    }
-                    if live.len() > COUNTS {
+                let mut counted = 0;
+                for (entry, _) in core.gate.residents() {
+                    // One that has just ended was counted at its end.
+                    counted += usize::from(core.count_in_turn(&entry).await);
+                    if counted == COUNTS {
+                        counted = 0;
                         tokio::time::sleep(Duration::from_secs(1)).await;
                     }
                 }

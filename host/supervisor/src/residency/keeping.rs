@@ -160,6 +160,23 @@ impl Core {
         }
     }
 
+    /// Counts it with all others, unless it has done nothing for some counts; whether it was its turn.
+    pub async fn count_in_turn(&self, entry: &Entry) -> bool {
+        let before = {
+            let mut live = locked(&entry.live);
+            let Some(residence) = &mut live.residence else { return false };
+            if residence.rests.skips() {
+                return false;
+            }
+            residence.counters
+        };
+        let now = self.count(entry).await;
+        if let Some(residence) = &mut locked(&entry.live).residence {
+            residence.rests.counted(now != Some(before));
+        }
+        true
+    }
+
     /// A domain's time for a look has come.
     async fn look(self: &Arc<Self>, entry: &Arc<Entry>, number: u64) {
         let is_watched = |entry: &Entry| {

@@ -21,7 +21,6 @@ mod pacing;
 mod placement;
 mod record;
 mod shares;
-mod short_file;
 mod steal_time;
 mod waiting;
 mod wake_latency;
@@ -43,7 +42,7 @@ use wake_latency::WakeLatency;
 /// Between two looks while CPUs are scarce, and while they are not: at first, and the longer they are not, at most.
 const SCARCE: Duration = Duration::from_millis(20);
 const PLENTY: Duration = Duration::from_millis(50);
-const CALM: Duration = Duration::from_millis(200);
+const CALM: Duration = Duration::from_millis(500);
 /// The same while they are scarce and none of this process' domains computes.
 const QUIET: Duration = Duration::from_millis(100);
 /// Part of a CPU up to which a domain does nothing.
@@ -68,6 +67,8 @@ const TAKE: f64 = 0.005;
 const LONGEST_REST: Duration = Duration::from_millis(200);
 /// Tasks made in the meantime, and those that moved themselves, are found after this at the latest.
 const SWEEP: Duration = Duration::from_millis(500);
+/// How often it is asked how many CPUs there are.
+const ASK: Duration = Duration::from_secs(2);
 
 /// What a domain was promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -196,8 +197,9 @@ struct Arbiter {
     cpuset: Cpuset,
     places: Placements,
     cpus: Cpus,
-    /// CPUs that this process may use at once, read when CPUs were idle last.
+    /// CPUs that this process may use at once, read when CPUs were idle last, and when that was.
     parallel: f64,
+    asked: Option<Instant>,
     /// When tasks were last moved, and the CPU time that it took in this look.
     swept: Option<Instant>,
     moving: Duration,
@@ -228,6 +230,7 @@ impl Arbiter {
             places: Placements::default(),
             cpus: Cpus::all(),
             parallel: parallel(),
+            asked: None,
             swept: None,
             moving: Duration::ZERO,
             pacing: Pacing::default(),
@@ -277,8 +280,10 @@ impl Arbiter {
     fn look(&mut self, bench: &Bench, any: &View, now: Instant, late: bool) -> bool {
         let Some(host) = any.host_cpu_time() else { return false };
         let Some((before, host_before)) = self.last.replace((now, host)) else { return false };
-        if self.plenty > 0 {
+        // What this process may use is a matter of many files, and rarely changes.
+        if self.plenty > 0 && self.asked.is_none_or(|last| now - last > ASK) {
             self.parallel = parallel();
+            self.asked = Some(now);
         }
         let cpus = self.parallel;
         let seconds = (now - before).as_secs_f64();

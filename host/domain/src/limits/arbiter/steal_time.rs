@@ -1,6 +1,6 @@
 //! CPU time that this host's own host gave to others, while its tasks ran or would have run (proc(5), `steal`).
 
-use super::short_file::brief;
+use crate::limits::short_file::brief;
 
 /// What was read last, in ticks.
 #[derive(Debug, Default)]

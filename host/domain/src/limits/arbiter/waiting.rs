@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::short_file::brief;
 use crate::limits::cgroup::View;
+use crate::limits::short_file::brief;
 
 /// Most tasks that are looked at: so many show whether somebody waits.
 const MOST: usize = 12;
@@ -105,7 +105,7 @@ impl Waiting {
 }
 
 fn counts(task: u32) -> Option<Counts> {
-    let text = brief(&format!("/proc/{task}/schedstat"))?;
+    let text = brief(format!("/proc/{task}/schedstat"))?;
     let mut words = text.split_whitespace().map_while(|word| word.parse().ok());
     Some(Counts { ran: words.next()?, waited: words.next()?, turns: words.next()? })
 }
@@ -114,7 +114,7 @@ fn counts(task: u32) -> Option<Counts> {
 fn is_runnable(task: u32) -> bool {
     let runs = |text: String| text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'));
     // One that is gone does not.
-    brief(&format!("/proc/{task}/stat")).is_some_and(runs)
+    brief(format!("/proc/{task}/stat")).is_some_and(runs)
 }
 
 #[cfg(test)]

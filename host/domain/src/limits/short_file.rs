@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 
 /// More than any line that is looked for.
 const MOST: usize = 1024;
 
 /// Its first bytes, up to [`MOST`]. None if it cannot be read.
-pub(super) fn brief(path: &str) -> Option<String> {
+pub(super) fn brief(path: impl AsRef<Path>) -> Option<String> {
     let mut buffer = [0; MOST];
     let length = File::open(path).ok()?.read(&mut buffer).ok()?;
     Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
