@@ -8,7 +8,7 @@ import socket
 import time
 
 import pytest
-from conftest import have_image
+from conftest import have_image, output_of
 from leftovers import services
 
 SERVE = "mkdir -p /tmp/www; hostname > /tmp/www/index.html; exec httpd -f -p 80 -h /tmp/www"
@@ -219,6 +219,31 @@ def test_clones_have_networks_of_their_own(supervisor, made, before):
         for clone in clones:
             supervisor.delete(f"/v1/domains/{clone['id']}", force=True)
         eventually(lambda: supervisor.delete("/v1/frozen/net-frozen").status < 300, "the image stays")
+
+
+@pytest.mark.parametrize("kind", ("para", "paene"))
+def test_further_names(supervisor, made, kind):
+    serve = "mkdir -p /tmp/www; cp /etc/hosts /tmp/www/index.html; exec httpd -f -p 80 -h /tmp/www"
+    hosts = ["db:10.0.0.7", "host.docker.internal:host-gateway"]
+    domain = made("net-hosts", nat(PORT), ("sh", "-c", serve), kind=kind, extra_hosts=hosts)
+    found = page(domain)
+    ip4 = domain["network"]["ip4"]
+    assert found.endswith(f"{ip4}\tnet-hosts\n10.0.0.7\tdb\n10.88.0.1\thost.docker.internal"), found
+    refused = supervisor.post("/v1/domains", {"image": "busybox", "extra_hosts": ["db"]})
+    assert "extra_hosts" in refused.problem(400, "invalid_request")
+
+
+def test_clones_keep_further_names(supervisor, made):
+    made("net-named", nat(), ("sleep", "1000"), extra_hosts=["db:10.0.0.7"])
+    supervisor.post("/v1/domains/net-named/freeze", {"frozen": "net-named"}).ok()
+    [result] = supervisor.post("/v1/frozen/net-named/clone", {"network": nat()}).ok()["results"]
+    clone = result["domain"]
+    try:
+        exec_id = supervisor.post(f"/v1/domains/{clone['id']}/exec", {"command": ["cat", "/etc/hosts"]}).ok()["id"]
+        found = output_of(supervisor.get(f"/v1/execs/{exec_id}/output").lines)[0].decode()
+        assert found.endswith(f"{clone['network']['ip4']}\t{clone['name']}\n10.0.0.7\tdb\n"), found
+    finally:
+        supervisor.delete(f"/v1/domains/{clone['id']}", force=True)
 
 
 def test_connections_stay_with_the_original(supervisor, made):

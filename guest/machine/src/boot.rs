@@ -46,6 +46,8 @@ pub struct BootData {
     pub hostname: Vec<u8>,
     /// File systems to mount: where, type, options.
     pub mounts: Vec<[Vec<u8>; 3]>,
+    /// Further lines of `/etc/hosts`.
+    pub hosts: Vec<Vec<u8>>,
 }
 
 /// Parses the boot arguments.
@@ -95,7 +97,8 @@ pub(crate) fn parse_args(offset: u64, len: u32, room: u64) -> BootData {
     let cwd = take(1).pop().unwrap_or_default();
     let hostname = take(1).pop().unwrap_or_default();
     let mounts = take(args.mounts.saturating_mul(3)).as_chunks().0.to_vec();
-    BootData { args, groups, argv, envp, clone_args, cwd, hostname, mounts }
+    let hosts = take(args.hosts);
+    BootData { args, groups, argv, envp, clone_args, cwd, hostname, mounts, hosts }
 }
 
 /// Maps a descriptor shared at a fixed address.

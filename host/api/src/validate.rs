@@ -190,6 +190,9 @@ impl Validate for CreateDomain {
         env("env", &self.env)?;
         labels(&self.labels)?;
         signal("stop_signal", self.stop_signal.as_ref())?;
+        for entry in &self.extra_hosts {
+            doppel_spec::host_line(entry).map_err(|why| refuse("extra_hosts", why))?;
+        }
         self.files.check().map_err(|(i, why)| refuse(&format!("files.mounts[{i}]"), why))?;
         self.files.check_kept().map_err(|why| refuse("files.layer", why))?;
         self.files.check_disks().map_err(|(i, why)| refuse(&format!("files.disks[{i}]"), why))?;

@@ -167,6 +167,19 @@ pub struct CreateDomain {
     /// Its network.
     #[cfg_attr(feature = "cli", arg(skip))]
     pub network: Network,
+    /// Further lines of its `/etc/hosts`: `NAME:ADDRESS`; the address may be `host-gateway`, that of the host's loopback in a
+    /// network.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 100)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(
+            long = "add-host",
+            value_name = "NAME:ADDRESS",
+            help = "Write a name and its address to /etc/hosts; the address host-gateway is the host's loopback, as --allow has it"
+        )
+    )]
+    pub extra_hosts: Vec<String>,
     /// When it hibernates by itself, and its place among others when memory is short.
     #[serde(skip_serializing_if = "Residency::is_empty")]
     #[cfg_attr(feature = "cli", command(flatten))]

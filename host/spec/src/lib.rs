@@ -15,6 +15,7 @@ mod clone;
 mod domain;
 mod exec;
 mod files;
+mod hosts;
 mod network;
 mod program;
 mod request;
@@ -30,6 +31,7 @@ pub use exec::{CreateExec, ExecConfig, ResizeTerminal};
 pub use files::{
     BlockDevice, Files, Mount, MountKind, OnClone, check_disk_name, check_layer_name, check_volume_name,
 };
+pub use hosts::host_line;
 pub use network::{
     Network, NetworkKind, NetworkRate, NetworkRule, PortMapping, Protocol, RuleAction, RuleDirection,
 };

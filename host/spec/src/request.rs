@@ -23,6 +23,8 @@ pub struct Request {
     pub winsize: u32,
     /// File systems to mount: where, type, options.
     pub mounts: Vec<[OsString; 3]>,
+    /// Further lines of `/etc/hosts`.
+    pub hosts: Vec<OsString>,
 }
 
 /// Why a request cannot be written.
@@ -52,12 +54,12 @@ impl Request {
             count(self.clone_args.len())?,
             count(groups.len())?,
             count(self.mounts.len())?,
-            0,
+            count(self.hosts.len())?,
         ];
         const { assert!(size_of::<[u32; 10]>() == size_of::<BootArgs>(), "see docs/machine-interface.md") };
         let mut out: Vec<u8> = header.iter().chain(groups).flat_map(|word| word.to_le_bytes()).collect();
         let words = argv.iter().chain(env).chain(&self.clone_args).chain([cwd, &self.hostname]);
-        for word in words.chain(self.mounts.as_flattened()) {
+        for word in words.chain(self.mounts.as_flattened()).chain(&self.hosts) {
             let bytes = word.as_bytes();
             if bytes.contains(&0) {
                 return Err(Unfit::Nul);
@@ -73,7 +75,8 @@ impl Request {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (header, rest) = bytes.split_at_checked(size_of::<BootArgs>())?;
         let words: Vec<u32> = header.as_chunks().0.iter().map(|w| u32::from_le_bytes(*w)).collect();
-        let &[argc, envc, uid, gid, flags, winsize, clone_args, groups, mounts, _] = words.as_slice() else {
+        let &[argc, envc, uid, gid, flags, winsize, clone_args, groups, mounts, hosts] = words.as_slice()
+        else {
             return None;
         };
         let (ids, rest) = rest.split_at_checked(usize::try_from(groups).ok()?.checked_mul(4)?)?;
@@ -83,8 +86,9 @@ impl Request {
         let (argv, env, clone_args) = (take(argc)?, take(envc)?, take(clone_args)?);
         let [cwd, hostname] = <[OsString; 2]>::try_from(take(2)?).ok()?;
         let mounts = take(mounts.checked_mul(3)?)?.as_chunks().0.to_vec();
+        let hosts = take(hosts)?;
         let program = Program { argv, env, cwd, uid, gid, groups };
-        Some(Self { program, clone_args, hostname, flags, winsize, mounts })
+        Some(Self { program, clone_args, hostname, flags, winsize, mounts, hosts })
     }
 
     fn has(&self, flag: u32) -> bool {
@@ -136,6 +140,7 @@ mod tests {
             flags: boot_flags::STDIN,
             winsize: 24 << 16 | 80,
             mounts: vec![["/m", "tmpfs", "size=1m"].map(OsString::from)],
+            hosts: words(&["10.0.0.1\ta"]),
         }
     }
 
@@ -164,6 +169,7 @@ mod tests {
         assert!(Request::parse(&bytes(|w| w[0] = 9)).is_none(), "fewer strings than it says");
         assert!(Request::parse(&bytes(|_| ())[..39]).is_none(), "no header");
         assert!(Request::parse(&bytes(|w| w[8] = u32::MAX)).is_none(), "more mounts than words");
+        assert!(Request::parse(&bytes(|w| w[9] = u32::MAX)).is_none(), "more hosts than words");
         assert!(Request::parse(&bytes(|w| w[7] = u32::MAX)).is_none(), "more groups than bytes");
     }
 }

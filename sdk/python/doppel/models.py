@@ -416,6 +416,9 @@ class CreateDomain:
     env: dict[str, str] = field(default_factory=dict)
     #: Up to which level its guest kernel keeps events from the start (`GET .../debug/events`).
     events: DebugLevel = DebugLevel.OFF
+    #: Further lines of its `/etc/hosts`: `NAME:ADDRESS`; the address may be `host-gateway`, that of the host's loopback
+    #: in a network.
+    extra_hosts: list[str] = field(default_factory=list)
     #: What is mounted.
     files: Files = field(default_factory=Files)
     #: Name of the frozen image it may make of itself (`/sys/power/state`).

@@ -30,7 +30,7 @@ pub use manager::{Attachment, Endpoint, EndpointSpec, Health, Manager, Port, SER
 pub use rules::ledger::{Counts, Ledger, Sum, Traffic};
 pub use rules::logs::{Bells, Logs};
 pub use rules::policy::{Line, Log};
-pub use rules::text::resolver;
+pub use rules::text::{PortRange, resolver};
 pub use rules::{Action, Direction, Pattern, Protocol, Rates, Rule, Rules, Transport};
 pub use service::engine::{ClientId, Engine};
 pub use service::serve::serve;

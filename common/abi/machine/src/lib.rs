@@ -142,7 +142,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -273,7 +273,7 @@ pub mod boot_flags {
 
 /// What to run: header, supplementary group ids of four bytes, then NUL-terminated strings: argv…, envp…, clone
 /// arguments…, cwd, hostname, and of each file system to mount beforehand, in this order: where, its type, its options as
-/// `mount(2)` takes them.
+/// `mount(2)` takes them; then further lines of `/etc/hosts`.
 ///
 /// In a clone the program is an additional one, started beside what was frozen; it may be missing (`argc` 0).
 #[repr(C)]
@@ -297,8 +297,8 @@ pub struct BootArgs {
     pub groups: u32,
     /// Number of file systems to mount; none in clones and sessions.
     pub mounts: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Number of further lines of `/etc/hosts`; none in clones and sessions.
+    pub hosts: u32,
 }
 
 /// Bits of [`VirtualRegisters::pending`]: event channels the host posts.

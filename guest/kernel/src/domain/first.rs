@@ -106,7 +106,7 @@ fn mount_all<'a>(t: &Arc<Thread>, data: &'a BootData) -> core::result::Result<()
     let mount = |m: &&'a [Vec<u8>; 3]| mounts::mount(&caller, m).map_err(|e| (m[0].as_slice(), e));
     layer.iter().try_for_each(mount)?;
     // These are this start's, whatever was kept.
-    crate::objects::net::outside::files::write();
+    crate::objects::net::outside::files::write(&data.hosts);
     others.iter().try_for_each(mount)
 }
 

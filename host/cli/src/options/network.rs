@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::Args;
 use doppel_api::{self as api, NetworkKind, PortMapping};
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, EndpointSpec, Manager, Port, Rules, Transport};
+use doppel_net::{Attachment, EndpointSpec, Manager, Port, PortRange, Rules, Transport};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::options::rates::RateArgs;
@@ -48,9 +48,9 @@ pub struct NetworkArgs {
     #[arg(long, visible_alias = "net", value_name = "NETWORK")]
     network: Option<Kind>,
     /// Publish a port of the domain on the host: `[[HOST_ADDRESS:][HOST_PORT]:]PORT[/udp]`; any free port of the host if
-    /// none is given
+    /// none is given; `FIRST-LAST` for several, and as many of the host
     #[arg(short, long, value_name = "PORTS")]
-    publish: Vec<Port>,
+    publish: Vec<PortRange>,
     #[command(flatten)]
     rules: RuleArgs,
     #[command(flatten)]
@@ -65,6 +65,10 @@ fn checked_resolver(text: &str) -> Result<String, String> {
 }
 
 impl NetworkArgs {
+    fn published(&self) -> impl Iterator<Item = &Port> {
+        self.publish.iter().flat_map(|range| &range.0)
+    }
+
     /// Whether the domain is to have a network.
     fn kind(&self) -> Result<Kind, String> {
         let more =
@@ -103,7 +107,7 @@ impl NetworkArgs {
         Ok(api::Network {
             kind,
             name,
-            ports: self.publish.iter().map(mapping).collect(),
+            ports: self.published().map(mapping).collect(),
             rules: self.rules.all()?,
             allow: Vec::new(),
             rate: self.rate.all(),
@@ -123,11 +127,11 @@ impl NetworkArgs {
             network: String::new(),
             name: String::new(),
             rules: Rules { rates: self.rate.of_service(), ..self.rules.of_service()? },
-            published: self.publish.clone(),
+            published: self.published().copied().collect(),
             resolver: self.dns.as_deref().map(doppel_net::resolver).transpose()?,
             quota: crate::options::defaults::network()?.of_memory(memory),
         })?;
-        for (asked, port) in self.publish.iter().zip(&attachment.published) {
+        for (asked, port) in self.published().zip(&attachment.published) {
             if asked.host.port() == 0 {
                 tell!("doppel: port {} is published at {}", port.port, port.host);
             }

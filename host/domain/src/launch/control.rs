@@ -1,5 +1,6 @@
 //! The control area and the other memory a domain is born with.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -167,8 +168,13 @@ pub(crate) fn boot_args(config: &DomainConfig, winsize: u32) -> Result<Vec<u8>, 
         flags: flags(config),
         winsize,
         mounts: mounts::encoded(config),
+        hosts: host_lines(&config.spec.extra_hosts)?,
     };
     written(&request, control::BOOT_ARGS_MAX)
+}
+
+fn host_lines(entries: &[String]) -> Result<Vec<OsString>, Error> {
+    entries.iter().map(|entry| doppel_spec::host_line(entry).map(Into::into).map_err(Error::Config)).collect()
 }
 
 /// A request as bytes, of which there may be so many.

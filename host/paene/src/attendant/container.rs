@@ -116,9 +116,11 @@ pub(crate) fn make(
 fn furnish(rootfs: &Path, request: &Request, owners: Owners, link: Option<&Link>) -> Result<(), Failure> {
     // The program says if it is not there.
     let _ = tree::make_directory(rootfs, Path::new(&request.program.cwd), owners);
-    let Some(link) = link else { return Ok(()) };
-    let name = request.hostname.to_string_lossy();
-    names::write(rootfs, owners, link.addresses, &name)
+    if link.is_none() && request.hosts.is_empty() {
+        return Ok(());
+    }
+    let more: Vec<_> = request.hosts.iter().map(|line| line.to_string_lossy()).collect();
+    names::write(rootfs, owners, link.map(|l| l.addresses), &request.hostname.to_string_lossy(), &more)
         .map_err(cannot("write /etc/resolv.conf and /etc/hosts"))
 }
 

@@ -1,7 +1,9 @@
-//! `/etc/resolv.conf` and `/etc/hosts` of a domain with a network, as a guest kernel writes them.
+//! `/etc/resolv.conf` and `/etc/hosts` of a domain with a network or further names, as a guest kernel writes them.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use doppel_abi_service::net::address::RESOLVER4;
@@ -11,12 +13,25 @@ use rustix::io::Errno;
 use super::addresses::Addresses;
 use crate::root::owners::Owners;
 
-/// Writes both below a root file system.
-pub(crate) fn write(root: &Path, owners: Owners, addresses: Addresses, name: &str) -> io::Result<()> {
-    let [a, b, c, d] = RESOLVER4;
-    put(root, owners, "resolv.conf", &format!("nameserver {a}.{b}.{c}.{d}\n"))?;
-    let ip = addresses.ip4;
-    let hosts = format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{ip}\t{name}\n");
+/// Writes both below a root file system, the first only where there is a network; `more`: further lines.
+pub(crate) fn write(
+    root: &Path,
+    owners: Owners,
+    addresses: Option<Addresses>,
+    name: &str,
+    more: &[Cow<'_, str>],
+) -> io::Result<()> {
+    if addresses.is_some() {
+        let [a, b, c, d] = RESOLVER4;
+        put(root, owners, "resolv.conf", &format!("nameserver {a}.{b}.{c}.{d}\n"))?;
+    }
+    let ip = addresses.map_or(Ipv4Addr::new(127, 0, 1, 1), |a| a.ip4);
+    let mut hosts =
+        format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{ip}\t{name}\n");
+    for line in more {
+        hosts.push_str(line);
+        hosts.push('\n');
+    }
     put(root, owners, "hosts", &hosts)
 }
 
@@ -61,10 +76,10 @@ mod tests {
         let meta = std::fs::metadata(dir.path()).unwrap();
         let owners = Owners { first: meta.uid(), count: 1 };
         let addresses = Addresses { ip4: Ipv4Addr::new(10, 88, 0, 7), ip6: Ipv6Addr::LOCALHOST };
-        write(&root, owners, addresses, "name").unwrap();
+        write(&root, owners, Some(addresses), "name", &["10.0.0.1\ta".into()]).unwrap();
         assert_eq!(std::fs::read_to_string(dir.path().join("hosts")).unwrap(), "the host's");
         let hosts = std::fs::read_to_string(root.join("hosts")).unwrap();
-        assert!(hosts.ends_with("10.88.0.7\tname\n"), "{hosts}");
+        assert!(hosts.ends_with("10.88.0.7\tname\n10.0.0.1\ta\n"), "{hosts}");
         assert_eq!(std::fs::read_to_string(etc.join("resolv.conf")).unwrap(), "nameserver 10.88.0.2\n");
     }
 }

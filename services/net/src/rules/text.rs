@@ -38,6 +38,60 @@ impl FromStr for Port {
     }
 }
 
+/// Most ports of a range.
+const RANGE_MAX: usize = 1000;
+
+/// Ports as `--publish` takes them: one, or `FIRST-LAST` of the domain and as many of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortRange(pub Vec<Port>);
+
+impl FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (front, protocol) =
+            text.split_once('/').map_or((text, String::new()), |(f, p)| (f, format!("/{p}")));
+        let (host, ports) = front.rsplit_once(':').map_or((None, front), |(host, ports)| (Some(host), ports));
+        let (address, host_ports) = match host.map(|h| h.rsplit_once(':').ok_or(h)) {
+            None => (String::new(), None),
+            Some(Err(host_ports)) => (String::new(), Some(host_ports)),
+            Some(Ok((address, host_ports))) => (format!("{address}:"), Some(host_ports)),
+        };
+        let ports = numbers(text, ports)?;
+        // `ADDRESS::PORTS` asks for any free ones.
+        let host_ports = match host_ports {
+            Some("") => Some(vec![String::new(); ports.len()]),
+            all => all.map(|all| numbers(text, all)).transpose()?,
+        };
+        if let Some(all) = &host_ports
+            && all.len() != ports.len()
+        {
+            let (host, own) = (all.len(), ports.len());
+            return Err(format!("{text:?}: {host} ports of the host for {own} of the domain; give as many"));
+        }
+        let one = |(i, port): (usize, &String)| {
+            let host = host_ports.as_ref().map_or(String::new(), |all| format!("{address}{}:", all[i]));
+            format!("{host}{port}{protocol}").parse()
+        };
+        ports.iter().enumerate().map(one).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// `N`, or each of `FIRST-LAST`; what else there is [`Port`] judges.
+fn numbers(whole: &str, text: &str) -> Result<Vec<String>, String> {
+    let Some((first, last)) = text.split_once('-') else { return Ok(vec![text.to_owned()]) };
+    let number = |text: &str| text.parse::<u16>().ok().filter(|p| *p != 0);
+    let (Some(first), Some(last)) = (number(first), number(last)) else {
+        return Err(format!("{whole:?}: {text:?} is no range of ports; give FIRST-LAST"));
+    };
+    if first > last || usize::from(last - first) >= RANGE_MAX {
+        return Err(format!(
+            "{whole:?}: {text:?}: the first is the smallest, and at most {RANGE_MAX} are a range"
+        ));
+    }
+    Ok((first..=last).map(|port| port.to_string()).collect())
+}
+
 /// `any`, `ADDRESS[/BITS]`, `NAME` or `*.NAME`, with `:PORT` or `:PORT-PORT`, with `/tcp`, `/udp` or `/icmp`; what is
 /// only ICMP's has no port.
 impl FromStr for Pattern {
@@ -150,6 +204,36 @@ mod tests {
             "/udp",
         ] {
             assert!(publish(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ranges_of_ports() {
+        let range = |text: &str| {
+            let all = text.parse::<PortRange>()?.0;
+            Ok::<_, String>(all.iter().map(|p| (p.host.to_string(), p.port)).collect::<Vec<_>>())
+        };
+        assert_eq!(range("8080:80"), Ok(vec![("0.0.0.0:8080".into(), 80)]));
+        assert_eq!(range("80-81"), Ok(vec![("0.0.0.0:0".into(), 80), ("0.0.0.0:0".into(), 81)]));
+        let two = vec![("0.0.0.0:8000".into(), 80), ("0.0.0.0:8001".into(), 81)];
+        assert_eq!(range("8000-8001:80-81"), Ok(two));
+        assert_eq!(range("[::1]:8000-8000:80"), Ok(vec![("[::1]:8000".into(), 80)]));
+        assert_eq!("127.0.0.1::53-54/udp".parse::<PortRange>().unwrap().0[1].protocol, Transport::Udp);
+        assert_eq!(range("1-1000").unwrap().len(), 1000);
+        for bad in [
+            "81-80",
+            "80-",
+            "-80",
+            "0-3",
+            "1-1001",
+            "8000-8001:80",
+            "8000:80-81",
+            "a-b",
+            "80-81-82",
+            "80-81/x",
+            "",
+        ] {
+            assert!(range(bad).is_err(), "{bad}");
         }
     }
 

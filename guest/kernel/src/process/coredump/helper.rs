@@ -76,7 +76,7 @@ impl Start {
             clone_args: 0,
             groups: 0,
             mounts: 0,
-            reserved: 0,
+            hosts: 0,
         };
         let data = BootData {
             args: none,
@@ -87,6 +87,7 @@ impl Start {
             cwd: b"/".to_vec(),
             hostname: Vec::new(),
             mounts: Vec::new(),
+            hosts: Vec::new(),
         };
         let loaded = load_program(t, &data);
         self.tell(loaded);

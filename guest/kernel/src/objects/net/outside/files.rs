@@ -1,4 +1,5 @@
-//! `/etc/resolv.conf` and `/etc/hosts` of a domain with a network: where to ask for names, and its own name.
+//! `/etc/resolv.conf` and `/etc/hosts` of a domain with a network: where to ask for names, and its own name; and what a domain is given
+//! of further names.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,27 +15,33 @@ use crate::objects::lookup::open;
 use crate::objects::vfs::Output;
 use crate::{Errno, Result, kernel};
 
-/// What this kernel has written to `/etc/hosts`.
+/// What this kernel has written to `/etc/hosts`, and the further lines that it was given for that.
 #[derive(Default)]
-pub(crate) struct Hosts(SpinLock<Vec<u8>>);
+pub(crate) struct Hosts {
+    written: SpinLock<Vec<u8>>,
+    more: SpinLock<Vec<u8>>,
+}
 
 /// The domain's.
 pub(crate) static HOSTS: Part<Hosts> = Part::new();
 
-/// Writes both files of a new domain, as programs expect to find them.
-pub fn write() {
-    if !channel::is_there() {
-        return;
+/// Writes both files of a new domain, as programs expect to find them: with these further lines for names.
+pub fn write(more: &[Vec<u8>]) {
+    *HOSTS.more.lock() = more.iter().flat_map(|line| line.iter().chain(b"\n")).copied().collect();
+    if channel::is_there() {
+        let [a, b, c, d] = RESOLVER4;
+        let resolver = format!("nameserver {a}.{b}.{c}.{d}\n");
+        say(open::put_kernel(b"/etc/resolv.conf", resolver.as_bytes()));
     }
-    let [a, b, c, d] = RESOLVER4;
-    let resolver = format!("nameserver {a}.{b}.{c}.{d}\n");
-    say(open::put_kernel(b"/etc/resolv.conf", resolver.as_bytes()));
-    say(write_hosts());
+    // The image's own does for a domain without a network.
+    if channel::is_there() || !more.is_empty() {
+        say(write_hosts());
+    }
 }
 
 /// Enters a clone's own address and name, unless a program has changed the file.
 pub(super) fn rewrite() {
-    let written = HOSTS.0.lock().clone();
+    let written = HOSTS.written.lock().clone();
     if channel::is_there() && !written.is_empty() && content_is(&written) {
         say(write_hosts());
     }
@@ -50,11 +57,13 @@ fn content_is(text: &[u8]) -> bool {
 
 fn write_hosts() -> Result<()> {
     let name = String::from_utf8_lossy(&kernel().hostname.lock()).into_owned();
-    let [a, b, c, d] = boot::start_info().ip4;
-    let text =
-        format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{a}.{b}.{c}.{d}\t{name}\n");
-    open::put_kernel(b"/etc/hosts", text.as_bytes())?;
-    *HOSTS.0.lock() = text.into_bytes();
+    let [a, b, c, d] = if channel::is_there() { boot::start_info().ip4 } else { [127, 0, 1, 1] };
+    let mut text =
+        format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{a}.{b}.{c}.{d}\t{name}\n")
+            .into_bytes();
+    text.extend_from_slice(&HOSTS.more.lock());
+    open::put_kernel(b"/etc/hosts", &text)?;
+    *HOSTS.written.lock() = text;
     Ok(())
 }
 
