@@ -117,7 +117,8 @@ def settle(supervisor):
 
 
 def store(supervisor):
-    """Bytes on disk of the supervisor's store. An image has the files of its ancestors under names of its own: those are the same files."""
+    """Bytes on disk of the supervisor's store. An image has its ancestors' files under names of its own: those are
+    the same files."""
     found = {}
     for path in pathlib.Path(supervisor.dir / "store").rglob("*"):
         status = path.lstat()

@@ -30,4 +30,5 @@ def test_ranges_of_ports(domain):
     assert refused.code != 0 and "3 ports of the host for 2 of the domain" in refused.err
     published = domain.run("true", opts=("-p", "127.0.0.1::80-82"))
     assert published.code == 0
-    assert [published.err.count(f"port {p} is published at 127.0.0.1:") for p in (80, 81, 82)] == [1, 1, 1], published.err
+    said = [published.err.count(f"port {p} is published at 127.0.0.1:") for p in (80, 81, 82)]
+    assert said == [1, 1, 1], published.err
