@@ -97,7 +97,9 @@ def test_what_stalls_goes_on(faulty, store):
 
 def test_what_always_stalls_ends(faulty, store):
     faulty.faults[largest(faulty)] = cut(1000, stay=60)
-    assert "sent nothing for 1 s" in store.fails(*pull(faulty, timeout=1))
+    failed = store.fails(*pull(faulty, timeout=1))
+    # On a busy host the second is over before the registry has answered at all.
+    assert "sent nothing for 1 s" in failed or "no answer within 1 s" in failed
     assert store.check() == []
 
 

@@ -102,8 +102,11 @@ def test_weights_are_kept_between_cpus(d):
     # The lightest takes a while to start beside all others.
     placed = lambda i: {len(on) for on in affinities(d, i)} == {1}
     eventually(lambda: all(map(placed, domains)), "placed")
-    shares = [t / w for t, w in zip(used(d, *domains), weights)]
-    assert max(shares) < 1.2 * min(shares), shares
+    got = used(d, *domains)
+    shares = [t / w for t, w in zip(got, weights)]
+    # What others of the host take they take from one CPU more than from another.
+    filled = sum(got) > 0.9 * cpus
+    assert max(shares) < (1.2 if filled else 1.5) * min(shares), shares
     # Alone, it may run everywhere again, and weighs what it was promised.
     for i in domains[1:]:
         d.cli("rm", "-f", i)

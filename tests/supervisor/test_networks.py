@@ -406,3 +406,21 @@ def test_a_hibernated_domain_that_is_removed(sleeper):
         d.delete("/v1/domains/sleeper").ok()
         assert is_over(s)
     eventually(lambda: socket.create_server(("127.0.0.1", tcp)).close() or True, "its port is taken")
+
+
+def test_names_that_domains_share(supervisor, made):
+    """--network-alias: all who have the name are told; who leaves is told of no more."""
+    network = nat(name="shared-names", aliases=["store"])
+    both = [made(f"net-store{i}", network, ("sleep", "1000"))["network"]["ip4"] for i in (1, 2)]
+    asker = made("net-asker", nat(name="shared-names"), ("sleep", "1000"))["id"]
+
+    def told():
+        look = supervisor.post(f"/v1/domains/{asker}/exec", {"command": ["nslookup", "store"]}).ok()["id"]
+        found = output_of(supervisor.get(f"/v1/execs/{look}/output").lines)[0].decode()
+        return set(re.findall(r"Address: +(10\.88\.\d+\.\d+)$", found, re.M))
+
+    assert told() == set(both)
+    supervisor.delete("/v1/domains/net-store1", force=True)
+    assert told() == {both[1]}
+    wrong = supervisor.post("/v1/domains", {"image": "busybox", "network": nat(aliases=["a b"])})
+    assert "network.aliases" in wrong.problem(400, "invalid_request")

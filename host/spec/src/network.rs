@@ -16,6 +16,10 @@ pub struct Network {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
     pub name: Option<String>,
+    /// Further names by which others of its network find it; several domains may share one, and are all told then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub aliases: Vec<String>,
     /// Ports of the host that lead to its own.
     pub ports: Vec<PortMapping>,
     /// What may go out and come in: the first rule that fits decides. What none fits goes in, and out if it is public.

@@ -319,6 +319,8 @@ class NetworkRule:
 class Network:
     """What a domain wants of the network."""
 
+    #: Further names by which others of its network find it; several domains may share one, and are all told then.
+    aliases: list[str] = field(default_factory=list)
     #: Patterns of what it may connect to, after all `rules`; 10.88.0.1 is the host's loopback.
     allow: list[str] = field(default_factory=list)
     #: Who answers its questions about names, as `ADDRESS[:PORT]`; the host's name server if missing.

@@ -47,6 +47,9 @@ pub struct NetworkArgs {
     /// what the options below ask for), or the same on a network of this name, whose domains find each other by name
     #[arg(long, visible_alias = "net", value_name = "NETWORK")]
     network: Option<Kind>,
+    /// Another name by which domains of its network find it; several may share one
+    #[arg(long, visible_alias = "net-alias", value_name = "NAME")]
+    network_alias: Vec<String>,
     /// Publish a port of the domain on the host: `[[HOST_ADDRESS:][HOST_PORT]:]PORT[/udp]`; any free port of the host if
     /// none is given; `FIRST-LAST` for several, and as many of the host
     #[arg(short, long, value_name = "PORTS")]
@@ -71,10 +74,15 @@ impl NetworkArgs {
 
     /// Whether the domain is to have a network.
     fn kind(&self) -> Result<Kind, String> {
-        let more =
-            !self.publish.is_empty() || !self.rules.is_empty() || !self.rate.is_empty() || self.dns.is_some();
+        let more = !self.publish.is_empty()
+            || !self.rules.is_empty()
+            || !self.rate.is_empty()
+            || !self.network_alias.is_empty()
+            || self.dns.is_some();
         match &self.network {
-            Some(Kind::None) if more => Err("--publish, --dns, rates and rules need --network nat".into()),
+            Some(Kind::None) if more => {
+                Err("--publish, --dns, --network-alias, rates and rules need --network nat".into())
+            }
             Some(kind) => Ok(kind.clone()),
             None if more => Ok(Kind::Nat(None)),
             None => Ok(Kind::None),
@@ -107,6 +115,7 @@ impl NetworkArgs {
         Ok(api::Network {
             kind,
             name,
+            aliases: self.network_alias.clone(),
             ports: self.published().map(mapping).collect(),
             rules: self.rules.all()?,
             allow: Vec::new(),
@@ -126,6 +135,7 @@ impl NetworkArgs {
             // Nobody else is on it.
             network: String::new(),
             name: String::new(),
+            aliases: Vec::new(),
             rules: Rules { rates: self.rate.of_service(), ..self.rules.of_service()? },
             published: self.published().copied().collect(),
             resolver: self.dns.as_deref().map(doppel_net::resolver).transpose()?,

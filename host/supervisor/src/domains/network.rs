@@ -24,10 +24,11 @@ pub(crate) fn name(network: &api::Network) -> String {
 
 /// What the network service is to be told; none without a network.
 pub(crate) fn endpoint_spec(network: &api::Network) -> Result<Option<EndpointSpec>, Problem> {
-    let api::Network { kind, name, ports, rules, allow, rate, dns } = network;
+    let api::Network { kind, name, aliases, ports, rules, allow, rate, dns } = network;
     if *kind == NetworkKind::None {
         let given = [
             (name.is_some(), "name"),
+            (!aliases.is_empty(), "aliases"),
             (!ports.is_empty(), "ports"),
             (!rules.is_empty(), "rules"),
             (!allow.is_empty(), "allow"),
@@ -42,6 +43,9 @@ pub(crate) fn endpoint_spec(network: &api::Network) -> Result<Option<EndpointSpe
     if let Some(name) = name {
         api::validate::network_name("network.name", name)?;
     }
+    for alias in aliases {
+        api::validate::network_name("network.aliases", alias)?;
+    }
     if ports.len() > MOST {
         return Err(wrong(format!("network.ports: at most {MOST}")));
     }
@@ -50,6 +54,7 @@ pub(crate) fn endpoint_spec(network: &api::Network) -> Result<Option<EndpointSpe
         network: self::name(network),
         // Whoever starts the domain knows what it is called.
         name: String::new(),
+        aliases: aliases.clone(),
         rules: Rules { rates: rates(rate)?, ..self::rules(rules, allow)? },
         published: ports.iter().map(port).collect::<Result<_, _>>()?,
         resolver: resolver.transpose().map_err(|e| wrong(format!("network.dns: {e}")))?,

@@ -48,6 +48,8 @@ pub struct Settings {
     pub network: String,
     /// Its own name there; empty: none.
     pub name: String,
+    /// Further names, which it may share.
+    pub aliases: Vec<String>,
     /// Its addresses there.
     pub ip4: Ipv4Addr,
     /// Its IPv6 address.
@@ -67,6 +69,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Its own name and the further ones.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.name).chain(&self.aliases)
+    }
+
     /// Whether this is one of the domain's addresses.
     #[must_use]
     pub fn is_own(&self, ip: IpAddr) -> bool {

@@ -36,6 +36,9 @@ pub struct EndpointSpec {
     pub network: String,
     /// Its own name, by which others of the network find it; empty: by none.
     pub name: String,
+    /// Further names of its, which others may have too.
+    #[serde(default)]
+    pub aliases: Vec<String>,
     /// What it may do.
     pub rules: Rules,
     /// Ports of the host that lead to ports of the domain.

@@ -390,6 +390,7 @@ impl State {
             key,
             network: wanted.network.clone(),
             name: wanted.name.clone(),
+            aliases: wanted.aliases.clone(),
             ip4: ip4(key),
             ip6: ip6(key),
             rules: wanted.rules.clone(),

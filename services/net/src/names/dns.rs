@@ -88,20 +88,20 @@ pub(crate) fn question(message: &[u8]) -> Option<Question> {
     (word(message, at + 2)? == IN).then_some(Question { name, kind, end: at + 4 })
 }
 
-/// The answer to a question about one who has these addresses; nothing if it was about something else of it.
-pub(crate) fn reply(message: &[u8], question: &Question, ip4: Ipv4Addr, ip6: Ipv6Addr) -> Vec<u8> {
-    let (v4, v6) = (ip4.octets(), ip6.octets());
-    let data: Option<&[u8]> = match question.kind {
-        A => Some(&v4),
-        AAAA => Some(&v6),
+/// The answer to a question about those who have these addresses; nothing if it was about something else of them.
+pub(crate) fn reply(message: &[u8], question: &Question, all: &[(Ipv4Addr, Ipv6Addr)]) -> Vec<u8> {
+    let of = |(ip4, ip6): &(Ipv4Addr, Ipv6Addr)| match question.kind {
+        A => Some(ip4.octets().to_vec()),
+        AAAA => Some(ip6.octets().to_vec()),
         _ => None,
     };
+    let found: Vec<Vec<u8>> = all.iter().take(MOST).filter_map(of).collect();
     let mut out = message[..question.end].to_vec();
     // An answer, with recursion, without an error; whether it was wanted is said as it was asked.
     out[2] = 0x80 | message[2] & 1;
     out[3] = 0x80;
-    out[6..12].copy_from_slice(&[0, u8::from(data.is_some()), 0, 0, 0, 0]);
-    if let Some(data) = data {
+    out[6..12].copy_from_slice(&[0, u8::try_from(found.len()).unwrap_or(0), 0, 0, 0, 0]);
+    for data in found {
         // The name is the question's. Nobody keeps it: the next domain of that name has another address.
         out.extend([0xc0, 12]);
         out.extend([question.kind, IN, 0, 0].map(u16::to_be_bytes).as_flattened());
@@ -215,7 +215,7 @@ pub(crate) mod tests {
         m.extend([0; 11]);
         let q = super::question(&m).unwrap();
         assert_eq!((q.name.as_str(), q.kind), ("web", AAAA));
-        let r = reply(&m, &q, Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+        let r = reply(&m, &q, &[(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST)]);
         assert_eq!(r[..12], [1, 2, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
         assert_eq!(found(&r).unwrap().addresses, [(Ipv6Addr::LOCALHOST.into(), 0)]);
         for len in 0..q.end {

@@ -153,7 +153,10 @@ impl Engine {
         for (n, p) in settings.published.iter().enumerate() {
             watch(&p.socket, DOORBELL + 1 + n)?;
         }
-        lock(&self.directory).put(&settings.network, &settings.name, (settings.ip4, settings.ip6));
+        let addresses = (settings.ip4, settings.ip6);
+        for name in settings.names() {
+            lock(&self.directory).put(&settings.network, name, addresses);
+        }
         let account = Account::new(settings.quota, self.pools.clone());
         let known = self.locals.known().clone();
         self.clients[i] = Some(Client::new(channel, settings, self.directory.clone(), known, account));
@@ -206,7 +209,9 @@ impl Engine {
         if let Some(client) = self.clients[i].take() {
             self.before[i] += 1;
             let s = &client.settings;
-            lock(&self.directory).remove(&s.network, &s.name, (s.ip4, s.ip6));
+            for name in s.names() {
+                lock(&self.directory).remove(&s.network, name, (s.ip4, s.ip6));
+            }
             // The supervisor has published sockets and the doorbell too, so that closing ours does not end the watch.
             let published = client.settings.published.iter().map(|p| p.socket.as_raw_fd());
             for fd in published.chain([client.channel.doorbell().as_raw_fd()]) {
@@ -220,11 +225,13 @@ impl Engine {
     pub fn set_name(&mut self, id: ClientId, name: String) {
         let Some(client) = self.place(id).and_then(|i| self.clients[i].as_mut()) else { return };
         let s = &mut client.settings;
-        let before = std::mem::replace(&mut s.name, name.clone());
+        let before = std::mem::replace(&mut s.name, name);
         let addresses = (s.ip4, s.ip6);
         let mut directory = lock(&self.directory);
         directory.remove(&s.network, &before, addresses);
-        directory.put(&s.network, &name, addresses);
+        for name in s.names() {
+            directory.put(&s.network, name, addresses);
+        }
     }
 
     /// Gives a client other rules; what they do not allow ends.

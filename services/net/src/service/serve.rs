@@ -25,7 +25,7 @@ use crate::service::life::Life;
 pub(crate) const PACKET: usize = 64 << 10;
 
 /// Version of orders and channels: a manager may be of another build than the service domain it starts (an upgrade).
-pub(crate) const ORDERS: u32 = 4 << 16 | doppel_abi_service::VERSION;
+pub(crate) const ORDERS: u32 = 5 << 16 | doppel_abi_service::VERSION;
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,6 +43,7 @@ pub(crate) enum Order {
         key: u64,
         network: String,
         name: String,
+        aliases: Vec<String>,
         ip4: Ipv4Addr,
         ip6: Ipv6Addr,
         rules: Rules,
@@ -161,7 +162,7 @@ impl Server<'_> {
                     self.engine.set_rules(served.id, rules);
                 }
             }
-            Order::Attach { key, network, name, ip4, ip6, rules, ports, resolver, quota } => {
+            Order::Attach { key, network, name, aliases, ip4, ip6, rules, ports, resolver, quota } => {
                 let mut descriptors = descriptors.into_iter();
                 let (Some(memory), Some(doorbell)) = (descriptors.next(), descriptors.next()) else {
                     return Err(io::Error::other("an order to attach without a channel"));
@@ -175,8 +176,19 @@ impl Server<'_> {
                     .map(|((port, protocol), socket)| Published { port, protocol, socket })
                     .collect();
                 let log = self.log.clone().map(|to| Log { to, key });
-                let settings =
-                    Settings { network, name, ip4, ip6, rules, published, resolver, counts, log, quota };
+                let settings = Settings {
+                    network,
+                    name,
+                    aliases,
+                    ip4,
+                    ip6,
+                    rules,
+                    published,
+                    resolver,
+                    counts,
+                    log,
+                    quota,
+                };
                 let id = self.engine.attach(&memory, doorbell, settings)?;
                 self.clients.insert(key, Served { id, memory, claimed: true });
             }

@@ -57,6 +57,7 @@ impl Guest {
         let settings = Settings {
             network: "back".into(),
             name: format!("d{last}"),
+            aliases: Vec::new(),
             ip4: Ipv4Addr::new(10, 88, 0, last),
             ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()),
             rules,

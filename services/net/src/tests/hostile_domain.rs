@@ -51,6 +51,7 @@ impl Byzantine {
         let settings = Settings {
             network: "back".into(),
             name: "byzantine".into(),
+            aliases: Vec::new(),
             ip4: Ipv4Addr::new(10, 88, 0, 3),
             ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, 3),
             rules: rules(),

@@ -10,6 +10,7 @@ fn settings() -> Settings {
     Settings {
         network: String::new(),
         name: String::new(),
+        aliases: Vec::new(),
         ip4: [10, 88, 0, 5].into(),
         ip6: "fd88:d0bb:e1::5".parse().unwrap(),
         rules: Rules::default(),
