@@ -76,9 +76,11 @@ def test_open_disks_go_on(own, kind):
         assert ok(run).split() == told
 
 
-def test_they_stay_through_restarts(own):
+@pytest.mark.parametrize("kind", ["para", "paene"])
+def test_they_stay_through_restarts(own, kind):
+    """Also what nobody has synced when the domain is killed."""
     script = "head -c 4 /dev/vda | tr '\\0' -; echo; echo -n runs > /dev/vda; exec sleep 1000"
-    ok(own.cli("run", "-d", "--name", "d", "--block-device", "db", "busybox", "sh", "-c", script))
+    ok(own.cli("run", "-d", "--name", "d", "--kind", kind, "--block-device", "db", "busybox", "sh", "-c", script))
     eventually(lambda: ok(own.cli("logs", "d")) == "----\n", "it has begun")
     ok(own.cli("restart", "-t", "0", "d"))
     eventually(lambda: ok(own.cli("logs", "d")) == "----\nruns\n", "it has begun again")
