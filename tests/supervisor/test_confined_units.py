@@ -66,6 +66,9 @@ def lives(d, kind):
     assert fetch() == b"hello\n"
     said(d.cli("rm", "-f", "web"))
     assert said(d.cli("run", "--rm", "--kind", kind, "busybox", "echo", "again")) == "again"
+    said(d.cli("disk", "create", "--size", "1m", f"of-{kind}"))
+    disk = ["--kind", kind, "--block-device", f"of-{kind}"]
+    assert said(d.cli("run", "--rm", *disk, "busybox", "sh", "-c", "echo hi >/dev/vda; head -c 2 /dev/vda")) == "hi"
 
 
 def freezes(d):

@@ -26,9 +26,11 @@ def own(new_doppeld, busybox):
     return own
 
 
-def test_open_disks_go_on(own):
+@pytest.mark.parametrize("kind", ["para", "paene"])
+def test_open_disks_go_on(own, kind):
     """A program that has a disk open goes on when the storage service or the keeper dies, and nobody else gets it."""
-    argv = [DOPPEL, "run", "-i", "--name", "writer", "--block-device", "db", "debian", "python3", "-c", WRITER]
+    opts = ["-i", "--name", "writer", "--kind", kind, "--block-device", "db"]
+    argv = [DOPPEL, "run", *opts, "debian", "python3", "-c", WRITER]
     env = {**os.environ, "DOPPEL_HOST": f"unix://{own.socket}", "DOPPEL_STORE": str(own.store)}
     p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, env=env)
     told = []
@@ -56,6 +58,8 @@ def test_open_disks_go_on(own):
     for use in ("db", "db:ro"):
         refused(own.cli("run", "--rm", "--block-device", use, "busybox", "true"), "another domain runs with disk")
     refused(own.cli("disk", "flatten", "db"), "in use")
+    if kind == "paene":
+        refused(own.cli("disk", "snapshot", "db", "snap"), "paene domain: the disk can be copied when")
     p.stdin.close()
     try:
         assert p.wait(timeout=60) == 0
@@ -72,9 +76,11 @@ def test_open_disks_go_on(own):
         assert ok(run).split() == told
 
 
-def test_they_stay_through_restarts(own):
+@pytest.mark.parametrize("kind", ["para", "paene"])
+def test_they_stay_through_restarts(own, kind):
+    """Also what nobody has synced when the domain is killed."""
     script = "head -c 4 /dev/vda | tr '\\0' -; echo; echo -n runs > /dev/vda; exec sleep 1000"
-    ok(own.cli("run", "-d", "--name", "d", "--block-device", "db", "busybox", "sh", "-c", script))
+    ok(own.cli("run", "-d", "--name", "d", "--kind", kind, "--block-device", "db", "busybox", "sh", "-c", script))
     eventually(lambda: ok(own.cli("logs", "d")) == "----\n", "it has begun")
     ok(own.cli("restart", "-t", "0", "d"))
     eventually(lambda: ok(own.cli("logs", "d")) == "----\nruns\n", "it has begun again")
@@ -90,7 +96,7 @@ def test_what_is_refused(own):
     for opts, why in (
         (("--block-device", "none"), "no disk"),
         (("--block-device", "snap"), "is a snapshot"),
-        (("--kind", "paene", "--block-device", "db"), "paene"),
+        (("--kind", "paene", "--block-device", "snap"), "is a snapshot"),
     ):
         refused(own.cli("run", "--rm", *opts, "busybox", "true"), why)
 

@@ -13,6 +13,11 @@ use crate::{Check, Rule, Site, Test};
 /// `CLONE_NEW*`: namespaces, of which a domain's programs make none.
 const CLONE_NAMESPACES: u64 = 0x7e02_0080;
 
+/// The request of an `ioctl` with such a bit.
+const fn unlike(mask: u64, value: u64) -> Check {
+    Check { arg: 1, name: "request", test: Test::Masked { mask, value } }
+}
+
 /// Calls with conditions.
 const CONDITIONAL: &[Rule] = &[
     Rule {
@@ -40,6 +45,23 @@ const CONDITIONAL: &[Rule] = &[
         ],
         arguments: "domain AF_UNIX, AF_INET, AF_INET6 or AF_PACKET; AF_NETLINK without IPsec and netfilter",
         why: "what programs use; a hypervisor's sockets reach past every network namespace, the others are code of the host that few have looked at",
+    },
+    Rule {
+        number: nr::IOCTL,
+        site: Site::Gate,
+        // Another second byte than 'L' has: in one bit at least, the usual ones first.
+        any_of: &[
+            &[unlike(0x1000, 0x1000)],
+            &[unlike(0x8000, 0x8000)],
+            &[unlike(0x0100, 0x0100)],
+            &[unlike(0x0200, 0x0200)],
+            &[unlike(0x2000, 0x2000)],
+            &[unlike(0x0400, 0)],
+            &[unlike(0x0800, 0)],
+            &[unlike(0x4000, 0)],
+        ],
+        arguments: "request that is none of loop devices (0x4c..)",
+        why: "terminals, sockets, disks; a disk is a loop device, and whoever can write to one could have it show another part of its file, or another file",
     },
     Rule {
         number: nr::PERSONALITY,
@@ -76,7 +98,6 @@ pub const ALLOWED: &[u32] = &[
     nr::RT_SIGACTION,
     nr::RT_SIGPROCMASK,
     nr::RT_SIGRETURN,
-    nr::IOCTL,
     nr::PREAD64,
     nr::PWRITE64,
     nr::READV,

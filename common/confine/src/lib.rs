@@ -13,6 +13,7 @@
 
 mod bpf;
 pub mod container;
+pub mod disks;
 pub mod limits;
 pub mod packets;
 mod rules;

@@ -89,6 +89,8 @@ const HOT: &[u32] = &[
 
 /// What they need beyond what a container's programs may call.
 const MORE: &[u32] = &[
+    // Loop devices.
+    nr::IOCTL,
     // Processes with namespaces of their own, and sockets of the host's network.
     nr::CLONE,
     nr::CLONE3,

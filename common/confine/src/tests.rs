@@ -264,6 +264,12 @@ fn container(nr: u32, first: u64) -> u32 {
 }
 
 #[test]
+fn our_own_processes_attach_loop_devices() {
+    let call = Call { nr: 16, arch: ARCH_X86_64, ip: 0, args: [3, 0x4c0a, 0, 0, 0, 0] };
+    assert_eq!(interpret(&crate::supervisor::filter(), &call), ALLOW);
+}
+
+#[test]
 fn a_containers_list_is_dockers_without_what_few_need() {
     for nr in [0, 1, 59, 202, 257, 439] {
         assert_eq!(container(nr, 0), ALLOW, "{nr}");
@@ -289,6 +295,18 @@ fn a_containers_list_is_dockers_without_what_few_need() {
     {
         let call = Call { nr: 41, arch: ARCH_X86_64, ip: 0, args: [16, 3, protocol, 0, 0, 0] };
         assert_eq!(interpret(&crate::container::filter(), &call), verdict, "netlink {protocol}");
+    }
+    let ioctl = |request: u64| {
+        let call = Call { nr: 16, arch: ARCH_X86_64, ip: 0x40_0000, args: [3, request, 0, 0, 0, 0] };
+        interpret(&crate::container::filter(), &call)
+    };
+    // A terminal's, a socket's, and a disk's size and discard.
+    for request in [0x5401, 0x5413, 0x8912, 0x8008_1272, 0x1277, 0x301] {
+        assert_eq!(ioctl(request), ALLOW, "ioctl {request:#x}");
+    }
+    // A loop device's: the host's kernel looks at the lower half alone.
+    for request in [0x4c00, 0x4c01, 0x4c04, 0x4c05, 0x4c0a, 0x4c82, 0x4cff, 1 << 32 | 0x4c04] {
+        assert_eq!(ioctl(request), REFUSE, "ioctl {request:#x}");
     }
     assert_eq!(container(447, 0), REFUSE, "memfd_secret");
     assert_eq!(container(135, 0xffff_ffff), ALLOW);

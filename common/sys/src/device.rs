@@ -1,4 +1,4 @@
-//! Block devices: their numbers, and image files as ones.
+//! Block devices: their numbers, and files as ones.
 
 mod image;
 
@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-pub use image::{Disk, attach};
+pub use image::{Disk, attach, attach_alone};
 
 /// Major and minor number of a block device, named by its file or by these numbers, as `8:0`.
 ///

@@ -286,6 +286,50 @@ impl SharedMap {
     }
 }
 
+impl SharedMap {
+    /// Reads from a descriptor once: first to `head`, then up to `len` bytes to `offset`. Gives how many bytes came in all.
+    ///
+    /// # Errors
+    /// What `readv` says.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    pub fn read_behind(
+        &self,
+        fd: impl AsFd,
+        head: &mut [u8],
+        offset: usize,
+        len: usize,
+    ) -> io::Result<usize> {
+        let to = self.at(offset, len);
+        let parts = [
+            libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() },
+            libc::iovec { iov_base: to.as_ptr().cast(), iov_len: len },
+        ];
+        // SAFETY: `head` is ours to write, and the range is inside the mapping, to which no plain reference ever exists.
+        let done = unsafe { libc::readv(fd.as_fd().as_raw_fd(), parts.as_ptr(), 2) };
+        usize::try_from(done).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Writes to a descriptor once: `head`, then `len` bytes at `offset`; the kernel does the reading.
+    ///
+    /// # Errors
+    /// What `writev` says.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    pub fn write_behind(&self, fd: impl AsFd, head: &[u8], offset: usize, len: usize) -> io::Result<usize> {
+        let from = self.at(offset, len);
+        let parts = [
+            libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
+            libc::iovec { iov_base: from.as_ptr().cast(), iov_len: len },
+        ];
+        // SAFETY: both ranges are readable, and only the kernel looks at the second.
+        let done = unsafe { libc::writev(fd.as_fd().as_raw_fd(), parts.as_ptr(), 2) };
+        usize::try_from(done).map_err(|_| io::Error::last_os_error())
+    }
+}
+
 impl Drop for SharedMap {
     fn drop(&mut self) {
         // SAFETY: our own mapping; every reference into it borrowed self. munmap of a valid range can

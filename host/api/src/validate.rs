@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use doppel_spec::{Kind, LEAST_MEMORY, UNBOUNDED};
+use doppel_spec::{LEAST_MEMORY, UNBOUNDED};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -196,9 +196,6 @@ impl Validate for CreateDomain {
         self.files.check().map_err(|(i, why)| refuse(&format!("files.mounts[{i}]"), why))?;
         self.files.check_kept().map_err(|why| refuse("files.layer", why))?;
         self.files.check_disks().map_err(|(i, why)| refuse(&format!("files.disks[{i}]"), why))?;
-        if self.kind == Kind::Paene && !self.files.disks.is_empty() {
-            return Err(refuse("files.disks", "a paene domain has no disks; a para domain has"));
-        }
         if self.auto_remove && self.files.persist == Some(true) && self.files.layer.is_none() {
             let why = "a domain that removes itself when it ends keeps nothing; name a layer, or do without auto_remove (--rm)";
             return Err(refuse("files.persist", why));

@@ -12,7 +12,7 @@
 //!   domain's own over it (`tree`), and whose the files are (`owners`).
 //! * `program`: what the host asks for (`request`), the container as OCI describes one (`bundle`), becoming a program inside
 //!   (`start`, `enter`), the host's own commands (`builtin`), the guest kernel's ends of the rings (`ring`, `streams`).
-//! * `network`: its device, and who moves that one's packets.
+//! * `network`: its device, and who moves that one's packets. `disks`: its block devices, and who serves them.
 //!
 //! Boundary: the attendant is root on the host, in PID and mount namespaces of its own; nothing of it is in reach of the
 //! container, whose user namespace maps root to an id that owns nothing. The domain's processes are in its PID namespace:
@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod attendant;
+mod disks;
 mod failure;
 mod network;
 mod program;
@@ -47,6 +48,7 @@ pub fn attend() -> Option<ExitCode> {
         Some(program::enter::VERB) => program::enter::run(),
         Some(root::check::VERB) => root::check::run(args.next().as_deref().and_then(|user| user.to_str())),
         Some(network::process::VERB) => network::process::run(),
+        Some(disks::process::VERB) => disks::process::run(),
         _ => attendant::run::run(&first, args),
     })
 }

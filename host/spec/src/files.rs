@@ -37,7 +37,7 @@ pub struct Files {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{1,254}$")]
     pub layer: Option<String>,
-    /// Disks that it has, as `/dev/vda`, `/dev/vdb`, … in this order. Para domains only.
+    /// Disks that it has, as `/dev/vda`, `/dev/vdb`, … in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub disks: Vec<BlockDevice>,

@@ -227,7 +227,7 @@ class Mount:
 class Files:
     """The domain's files."""
 
-    #: Disks that it has, as `/dev/vda`, `/dev/vdb`, … in this order. Para domains only.
+    #: Disks that it has, as `/dev/vda`, `/dev/vdb`, … in this order.
     disks: list[BlockDevice] = field(default_factory=list)
     #: It is kept under this name, and stays when the domain is removed: another one of the same image finds it again.
     #: One domain at a time can have it. 2 to 255 letters, digits, `-`, `_` and `.`.

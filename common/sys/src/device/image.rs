@@ -1,12 +1,12 @@
-//! An image file as a block device.
+//! A file as a block device.
 //!
-//! All who attach the same file get the same device, so that the host's kernel mounts it once and caches its pages
-//! once. The device goes away by itself when nobody has it open or mounted.
+//! All who attach the same image get the same device, so that the host's kernel mounts it once and caches its pages
+//! once; a domain's disk is a device of its own. Devices go away by themselves when nobody has them open or mounted.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
 use rustix::fs::FlockOperation;
@@ -72,7 +72,27 @@ pub struct Disk {
     /// Its path; valid while it is open here or mounted.
     pub path: PathBuf,
     /// It stays while this is open.
-    _device: File,
+    device: File,
+}
+
+impl Disk {
+    /// Its number, as of `mknod(2)`.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn number(&self) -> io::Result<u64> {
+        let meta = self.device.metadata()?;
+        if !meta.file_type().is_block_device() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a block device"));
+        }
+        Ok(meta.rdev())
+    }
+
+    /// Its descriptor.
+    #[must_use]
+    pub fn device(&self) -> &File {
+        &self.device
+    }
 }
 
 /// A read-only device with the bytes of `image`, which must not change.
@@ -84,15 +104,23 @@ pub fn attach(image: &File) -> io::Result<Disk> {
     rustix::fs::flock(image, FlockOperation::LockExclusive)?;
     let disk = match find(image)? {
         Some(disk) => Ok(disk),
-        None => make(image),
+        None => make(image, true),
     };
     rustix::fs::flock(image, FlockOperation::Unlock)?;
     disk
 }
 
-fn open(number: u32) -> io::Result<Disk> {
+/// A device of its own with the bytes of a file, which is written to unless it is read-only.
+///
+/// # Errors
+/// As for [`attach`].
+pub fn attach_alone(file: &File, read_only: bool) -> io::Result<Disk> {
+    make(file, read_only)
+}
+
+fn open(number: u32, read_only: bool) -> io::Result<Disk> {
     let path = PathBuf::from(format!("/dev/loop{number}"));
-    Ok(Disk { _device: OpenOptions::new().read(true).open(&path)?, path })
+    Ok(Disk { device: OpenOptions::new().read(true).write(!read_only).open(&path)?, path })
 }
 
 /// The device that shows this file already.
@@ -103,10 +131,10 @@ fn find(image: &File) -> io::Result<Option<Disk>> {
         let number = name.to_str().and_then(|n| n.strip_prefix("loop")?.parse::<u32>().ok());
         let Some(number) = number else { continue };
         // It may be gone by now; and most are nobody's.
-        let Ok(disk) = open(number) else { continue };
+        let Ok(disk) = open(number, true) else { continue };
         let mut info = EMPTY;
         // SAFETY: the kernel fills the structure, whose size is that of `linux/loop.h`.
-        let got = unsafe { libc::ioctl(disk._device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) };
+        let got = unsafe { libc::ioctl(disk.device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) };
         let whole = (info.offset, info.size_limit) == (0, 0) && info.flags & LO_FLAGS_READ_ONLY != 0;
         if got == 0 && whole && (info.device, info.inode) == (meta.dev(), meta.ino()) {
             return Ok(Some(disk));
@@ -115,17 +143,18 @@ fn find(image: &File) -> io::Result<Option<Disk>> {
     Ok(None)
 }
 
-fn make(image: &File) -> io::Result<Disk> {
+fn make(image: &File, read_only: bool) -> io::Result<Disk> {
+    let flags = LO_FLAGS_AUTOCLEAR | if read_only { LO_FLAGS_READ_ONLY } else { 0 };
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     for _ in 0..TRIES {
         // SAFETY: takes no argument.
         let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
         let number = u32::try_from(number).map_err(|_| io::Error::last_os_error())?;
-        let disk = open(number)?;
+        let disk = open(number, read_only)?;
         // Pages of the file are cached once, above the device; not all file systems can do so.
-        let first = configure(&disk._device, image.as_fd(), LO_FLAGS_DIRECT_IO);
+        let first = configure(&disk.device, image.as_fd(), flags | LO_FLAGS_DIRECT_IO);
         let done = match first {
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => configure(&disk._device, image.as_fd(), 0),
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => configure(&disk.device, image.as_fd(), flags),
             done => done,
         };
         match done {
@@ -138,8 +167,7 @@ fn make(image: &File) -> io::Result<Disk> {
     Err(io::ErrorKind::ResourceBusy.into())
 }
 
-fn configure(device: &File, image: BorrowedFd<'_>, more: u32) -> io::Result<()> {
-    let flags = LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR | more;
+fn configure(device: &File, image: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     let config = LoopConfig {
         fd: u32::try_from(image.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?,
         block_size: 0,

@@ -156,6 +156,11 @@ fn paene() -> Check {
     } else {
         "root, overlay, tun; images are mounted (erofs, loop devices)".to_owned()
     };
+    let found = if there("/dev/fuse") && there("/dev/loop-control") {
+        found
+    } else {
+        format!("{found}; no disks (they need /dev/fuse and /dev/loop-control)")
+    };
     let remedy = "only for --kind paene; para domains do without";
     check("paene domains", verdict(missing.is_empty(), Verdict::Warning), found, remedy)
 }

@@ -1,4 +1,4 @@
-//! A domain's volumes, layer and disks, with a storage service of this command's own for those of a para domain.
+//! A domain's volumes, layer and disks, with a storage service of this command's own for disks, and the volumes and layer of a para domain.
 
 use std::error::Error;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -81,6 +81,11 @@ impl Storage {
             Kind::Paene => {
                 store.check_uncounted(own.sources.iter().map(PathBuf::as_path))?;
                 own.leases = store.hold(&own.sources, None)?;
+                if !disks.is_empty() {
+                    let volumes = begun(&disks, &FrozenDisks::default())?;
+                    let manager = Arc::new(Manager::of_this_program(ServiceGroups::of_host())?);
+                    own.attach_disks((volumes, disks), manager, of.resources)?;
+                }
             }
         }
         (own.layer, own.anonymous) = (layer, anonymous);
@@ -181,6 +186,21 @@ impl Storage {
         Ok(())
     }
 
+    /// Attaches the disks of a domain that has its volumes itself.
+    fn attach_disks(
+        &mut self,
+        (volumes, disks): (Vec<Volume>, Vec<Held>),
+        manager: Arc<Manager>,
+        resources: &Resources,
+    ) -> Result<(), Box<dyn Error>> {
+        let nodes = doppel_storage::node_memory()?;
+        let attachment = Arc::new(manager.attach_in(volumes, nodes.try_clone()?)?);
+        self.disks = InUse::new(&attachment, 0, disks).map(Arc::new);
+        attachment.limit(doppel_volumes::rates(resources)?);
+        self.attached = Some(Attached { attachment, nodes, _manager: manager });
+        Ok(())
+    }
+
     /// Gives it to a domain that goes on from a frozen image.
     pub fn give(&self, config: &mut DomainConfig) {
         (config.layer, config.storage) = (self.layer(), self.link());
@@ -204,7 +224,7 @@ impl Storage {
         self.layer.as_ref().map(|layer| layer.dir.clone())
     }
 
-    /// What a para domain is given of its storage service.
+    /// What a domain is given of its storage service.
     pub fn link(&self) -> Option<StorageLink> {
         let Attached { attachment, nodes, .. } = self.attached.as_ref()?;
         Some(StorageLink {

@@ -252,6 +252,12 @@ impl Core {
     /// Keeps what is on a disk now that the domain writes, as long as this file is there; gives its name in the store. The domain stands
     /// still meanwhile.
     pub fn keep_disk(&self, disk: &str, needed_by: &Path) -> Result<String, Error> {
+        if self.born.kind == Kind::Paene {
+            return Err(Error::State(format!(
+                "{}, which writes to disk {disk:?}, is a paene domain: the disk can be copied when that has ended",
+                self.label()
+            )));
+        }
         let disks = lock(&self.files).disks()?;
         let none = || Error::State(format!("{} does not write to a disk {disk:?}", self.label()));
         let disks = disks.ok_or_else(none)?;

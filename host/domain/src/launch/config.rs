@@ -155,8 +155,12 @@ impl DomainConfig {
         let count = self.spec.files.volumes().count();
         let kept = self.layer.is_some();
         let served = count > 0 || kept || !self.spec.files.disks.is_empty();
-        // One that is held has a channel for what it may become.
-        let attached = self.spec.kind == Kind::Paene || self.hold || self.storage.is_some() == served;
+        // A paene domain has its volumes and its layer itself; one that is held has a channel for what it may become.
+        let served = match self.spec.kind {
+            Kind::Para => served,
+            Kind::Paene => !self.spec.files.disks.is_empty(),
+        };
+        let attached = self.hold || self.storage.is_some() == served;
         if count != self.sources.len() || kept != self.spec.files.is_kept() || !attached {
             return Err(Error::Config(
                 "volumes, a layer or disks are asked for, and none are attached".into(),
@@ -216,7 +220,6 @@ impl DomainConfig {
             (self.trace, "--trace"),
             (self.spec.events != DebugLevel::Off, "events of a guest kernel"),
             (self.freeze_to.is_some(), "freezing itself"),
-            (!self.spec.files.disks.is_empty(), "disks"),
         ];
         if let Some((_, what)) = only_para.iter().find(|(asked, _)| *asked) {
             return Err(Error::Unsupported(format!("a paene domain has not {what}")));

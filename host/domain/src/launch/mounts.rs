@@ -45,8 +45,8 @@ pub(crate) fn encoded(config: &DomainConfig) -> Vec<[OsString; 3]> {
         };
         (depth("/"), ["/".into(), "layer".into(), options])
     }));
-    // Behind the volumes.
-    let first = config.sources.len();
+    // Behind the volumes that the storage service has, too: a paene domain has its own itself.
+    let first = if config.spec.kind == Kind::Para { config.sources.len() } else { 0 };
     all.extend(config.spec.files.disks.iter().enumerate().map(|(i, disk)| {
         let options = format!("index={}{}", first + i, if disk.read_only { ",ro" } else { "" });
         let device = format!("/dev/vd{}", char::from(b'a' + u8::try_from(i).unwrap_or(u8::MAX - b'a')));
@@ -126,6 +126,8 @@ mod tests {
         config.spec.resources.disk_bytes = Some(65536);
         assert_eq!(encoded(&config)[0], ["/", "layer", "index=4,size=65536"]);
         config.spec.kind = Kind::Paene;
+        let all = encoded(&config);
+        assert_eq!(all[3], ["/dev/vda", "disk", "index=0"]);
         config.spec.files.disks.clear();
         let all = encoded(&config);
         assert_eq!(all[0], ["/", "layer", "source=/s/layers/web"]);

@@ -218,6 +218,7 @@ impl Domain {
             held: files.held,
             layer: files.layer.is_some(),
             layer_dir: files.layer,
+            disks: files.disks.is_some(),
             group: self.cgroup.as_ref().and_then(|group| group.name()),
         };
         let hostname = lock(&self.core.hostname).clone();

@@ -278,7 +278,10 @@ fn memory(process: &OwnedFd, birth: &Birth) -> Result<Memory, Error> {
     let both = |there: bool, memory, doorbell| {
         there.then(|| Ok::<_, Error>((take(memory)?, take(doorbell)?))).transpose()
     };
-    let served = birth.kind == Kind::Para && (birth.layer || !birth.volumes.is_empty());
+    let served = match birth.kind {
+        Kind::Para => birth.layer || !birth.volumes.is_empty(),
+        Kind::Paene => birth.disks,
+    };
     let channels = Channels {
         network: both(birth.network, fd::NETWORK, fd::NETWORK_DOORBELL)?,
         storage: both(served, fd::STORAGE, fd::STORAGE_DOORBELL)?,

@@ -60,6 +60,9 @@ pub(crate) struct Birth {
     /// Where.
     #[serde(default)]
     pub layer_dir: Option<PathBuf>,
+    /// It has disks; a paene domain has a channel to a storage service for these alone.
+    #[serde(default)]
+    pub disks: bool,
     /// Name of its control group.
     pub group: Option<String>,
 }
@@ -239,6 +242,7 @@ mod tests {
             held: None,
             layer: false,
             layer_dir: None,
+            disks: false,
             group: None,
         }
     }

@@ -188,9 +188,13 @@ impl Core {
         }
     }
 
-    /// Whether its guest kernel has something to write when the domain ends.
+    /// Whether its guest kernel, or its attendant, has something to write when the domain ends.
     pub fn writes_at_its_end(&self) -> bool {
-        self.born.kind == Kind::Para && lock(&self.files).layer.is_some()
+        let files = lock(&self.files);
+        match self.born.kind {
+            Kind::Para => files.layer.is_some(),
+            Kind::Paene => files.disks.is_some(),
+        }
     }
 
     /// Writes something down for a successor.

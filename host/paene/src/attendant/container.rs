@@ -1,6 +1,7 @@
 //! The container, made by libcontainer.
 
 use std::fs;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::attendant::groups::{self, Group};
 use crate::attendant::signals::send;
+use crate::disks::{DiskLink, Disks};
 use crate::failure::{Failure, cannot};
 use crate::network::{Link, names};
 use crate::program::request::Request;
@@ -34,6 +36,7 @@ pub(crate) struct Container {
     report: OwnedFd,
     /// Who moves its packets.
     network: Option<Pid>,
+    disks: Option<Disks>,
 }
 
 /// What the first process said before it was the program.
@@ -69,9 +72,10 @@ pub(crate) fn make(
     quota: Quota,
     groups: &[PathBuf],
     theirs: Theirs,
-    link: Option<&Link>,
+    (link, disks): (Option<&Link>, Option<&DiskLink>),
 ) -> Result<Container, Failure> {
     // Before they are out of sight.
+    let disks = Disks::open(request, disks, owners)?;
     let volumes = volumes::open(request, owners)?;
     let kept = Layer::open(request, owners, image)?;
     let groups = groups.iter().map(|dir| Group::open(dir)).collect::<Result<Vec<_>, _>>()?;
@@ -100,6 +104,7 @@ pub(crate) fn make(
     let process =
         rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(cannot("watch the container"))?;
     groups::show(groups, process.as_fd(), owners)?;
+    disks.as_ref().map_or(Ok(()), |disks| disks.show(process.as_fd(), owners))?;
     let packets = devices(process.as_fd(), link)?;
     // An id of the domain's that its programs have no use for: the last one is what unknown ids look like.
     let user = owners.first + owners.count - 2;
@@ -109,7 +114,7 @@ pub(crate) fn make(
         }
         _ => None,
     };
-    Ok(Container { inner, pid, process, report, network })
+    Ok(Container { inner, pid, process, report, network, disks })
 }
 
 /// Makes what a container finds in its root file system.
@@ -187,6 +192,16 @@ impl Container {
     /// Who moves its packets, if it has a network.
     pub fn network(&self) -> Option<Pid> {
         self.network
+    }
+
+    /// Its disks, if it has some.
+    pub fn disks(&self) -> Option<&Disks> {
+        self.disks.as_ref()
+    }
+
+    /// All its processes have ended: what they have written is on its disks when this returns.
+    pub fn finish_disks(&mut self) -> io::Result<()> {
+        self.disks.take().map_or(Ok(()), Disks::finish)
     }
 
     /// Its first process.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,6 +26,7 @@ use crate::attendant::container::{self, Container};
 use crate::attendant::host::Host;
 use crate::attendant::session::Session;
 use crate::attendant::signals::signals;
+use crate::disks::{DiskLink, Disks};
 use crate::failure::{Failure, cannot};
 use crate::network::{Addresses, Link};
 use crate::program::request;
@@ -54,10 +55,10 @@ fn start_info<const N: usize>(map: &SharedMap, field: usize) -> [u8; N] {
 /// The attendant of the domain with this name; `args` are the limits of its layer, bytes and files, how the image is to be there, then the directories of
 /// its control groups.
 pub(crate) fn run(_name: &OsStr, args: impl Iterator<Item = OsString>) -> ExitCode {
-    let Ok((host, image, link)) = born() else { return ExitCode::FAILURE };
+    let Ok(Born { host, image, link, disks }) = born() else { return ExitCode::FAILURE };
     let (quota, form, groups) = wanted(args);
     let ended = confined::unless_inherited().map_err(cannot("give up rights that are not needed"));
-    match ended.and_then(|()| attend(&host, &image, quota, form, &groups, link.as_ref())) {
+    match ended.and_then(|()| attend(&host, &image, quota, form, &groups, (link.as_ref(), disks.as_ref()))) {
         Ok(status) => host.ended(status),
         Err(why) => {
             host.log(&why);
@@ -78,9 +79,19 @@ fn wanted(mut args: impl Iterator<Item = OsString>) -> (Quota, Form, Vec<PathBuf
     (quota, form, args.map(PathBuf::from).collect())
 }
 
+/// What an attendant is born with.
+struct Born {
+    host: Host,
+    image: File,
+    link: Option<Link>,
+    disks: Option<DiskLink>,
+}
+
 /// Takes over what the attendant is born with: `common/abi/machine`'s descriptors in the place of standard streams.
-fn born() -> io::Result<(Host, File, Option<Link>)> {
-    let [image, doorbell, _, _, channel, service] = doppel_sys::inherited::next_to_streams();
+fn born() -> io::Result<Born> {
+    let [image, doorbell, _, _, network, its_doorbell, unused, storage, storages_doorbell] =
+        doppel_sys::inherited::next_to_streams();
+    drop(unused);
     // Where whoever takes this domain over looks for it.
     let control = rustix::io::fcntl_dupfd_cloexec(io::stdin(), fd::ATTENDANT_CONTROL)?;
     if control.as_raw_fd() != fd::ATTENDANT_CONTROL {
@@ -91,18 +102,24 @@ fn born() -> io::Result<(Host, File, Option<Link>)> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    let link = match (channel, service) {
-        (Ok(memory), Ok(doorbell)) => {
+    let ip4 = Ipv4Addr::from(start_info::<4>(&map, std::mem::offset_of!(StartInfo, ip4)));
+    let link = match (network, its_doorbell) {
+        // Who has disks and no network has something else at these numbers.
+        (Ok(memory), Ok(doorbell)) if !ip4.is_unspecified() => {
             // Registers are where the service posts events too.
             let (at, page) = (offset(control::VREGS), offset(layout::PAGE));
             map.overlay(at, page, memory.as_fd(), doppel_abi_service::layout::REGISTERS)?;
-            let ip4 = start_info::<4>(&map, std::mem::offset_of!(StartInfo, ip4)).into();
             let ip6 = Ipv6Addr::from(start_info::<16>(&map, std::mem::offset_of!(StartInfo, ip6)));
             Some(Link { memory, doorbell, addresses: Addresses { ip4, ip6 } })
         }
         _ => None,
     };
-    Ok((Host { map: Arc::new(map), doorbell: doorbell?, _control: control }, File::from(image?), link))
+    let disks = match (storage, storages_doorbell) {
+        (Ok(memory), Ok(doorbell)) => Some(DiskLink { memory, doorbell }),
+        _ => None,
+    };
+    let host = Host { map: Arc::new(map), doorbell: doorbell?, _control: control };
+    Ok(Born { host, image: File::from(image?), link, disks })
 }
 
 fn attend(
@@ -111,7 +128,7 @@ fn attend(
     quota: Quota,
     form: Form,
     groups: &[PathBuf],
-    link: Option<&Link>,
+    links: (Option<&Link>, Option<&DiskLink>),
 ) -> Result<i32, Failure> {
     let len = u32::from_le_bytes(start_info(&host.map, std::mem::offset_of!(StartInfo, boot_args_len)));
     let request = request::read(&host.map, offset(control::BOOT_ARGS), len, control::BOOT_ARGS_MAX)
@@ -125,7 +142,7 @@ fn attend(
         Owners::claim(Path::new(CLAIMS)).map_err(cannot("claim users for the container"))?;
     tree::see_processes()?;
     let lower = Lower::open(image, owners, form)?;
-    let container = container::make(&request, owners, &lower, quota, groups, theirs, link)?;
+    let container = container::make(&request, owners, &lower, quota, groups, theirs, links)?;
     // What the container was made with is behind us; its processes have their own.
     if !OOM_SCORES.iter().any(|score| fs::write("/proc/self/oom_score_adj", score).is_ok()) {
         return Err("cannot set oom_score_adj".to_owned());
@@ -157,6 +174,7 @@ fn attend(
         .map_err(cannot("make an event"))?;
     let wake = Arc::new(wake);
     listen(host.map.clone(), wake.clone()).map_err(cannot("start a thread"))?;
+    container.disks().map_or(Ok(()), Disks::keep_flushed).map_err(cannot("start a thread"))?;
     Attendant { host, container, streams, children, wake, sessions: BTreeMap::new(), status: None }.keep()
 }
 
@@ -212,6 +230,9 @@ impl Attendant<'_> {
                 && !self.streams.is_full()
             {
                 tree::let_go();
+                if let Err(error) = self.container.finish_disks() {
+                    self.host.log(&format!("what programs wrote to disks last may be lost: {error}"));
+                }
                 return Ok(status);
             }
         }
@@ -279,6 +300,10 @@ impl Attendant<'_> {
                 Ok(Some((pid, status))) if pid == self.container.pid() => self.status = Some(status.as_raw()),
                 Ok(Some((pid, _))) if Some(pid) == self.container.network() => {
                     self.host.log("the domain's network has ended: who moves its packets is gone");
+                }
+                Ok(Some((pid, _))) if Some(pid) == self.container.disks().map(Disks::helper) => {
+                    self.host.log("the domain ends, as who serves its disks has ended");
+                    self.container.signal(Signal::KILL);
                 }
                 // A session's helper, which has said all there was.
                 Ok(Some(_)) => {}

@@ -9,6 +9,7 @@ use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 
+use crate::disks::DISK;
 use crate::program::request::Request;
 use crate::root::layer::LAYER;
 use crate::root::owners::Owners;
@@ -82,7 +83,7 @@ fn asked(request: &Request, volumes: &[Bind]) -> Vec<Value> {
         let options: Vec<&str> = options.split(',').filter(|option| !option.is_empty()).collect();
         Some(json!({ "destination": at, "type": kind, "source": kind, "options": options }))
     };
-    request.mounts.iter().filter(|[_, kind, _]| kind != LAYER).filter_map(one).collect()
+    request.mounts.iter().filter(|[_, kind, _]| kind != LAYER && kind != DISK).filter_map(one).collect()
 }
 
 fn config(root: &Path, request: &Request, owners: Owners, volumes: &[Bind]) -> Value {
@@ -148,7 +149,12 @@ mod tests {
         let program = doppel_spec::Program { uid: 7, groups: vec![8], ..Default::default() };
         let request = Request { program, hostname: "h".into(), ..Request::default() };
         let owners = Owners { first: 1 << 29, count: 1 << 16 };
-        let mounts = [["/", LAYER, "source=/l"], ["/m", "tmpfs", "ro"], ["/v", "bind", "source=/x"]];
+        let mounts = [
+            ["/", LAYER, "source=/l"],
+            ["/m", "tmpfs", "ro"],
+            ["/dev/vda", DISK, "index=0"],
+            ["/v", "bind", "source=/x"],
+        ];
         let mounts = mounts.iter().map(|m| m.map(OsString::from)).collect();
         let request = Request { mounts, ..request };
         let volume =
@@ -156,7 +162,11 @@ mod tests {
         write(dir.path(), Path::new("/somewhere"), &request, owners, &[volume]).unwrap();
         let spec = libcontainer::oci_spec::runtime::Spec::load(dir.path().join("config.json")).unwrap();
         let mounts = spec.mounts().as_ref().unwrap();
-        assert!(mounts.iter().all(|mount| mount.destination() != Path::new("/")), "the layer is no mount");
+        let neither = ["/", "/dev/vda"].map(Path::new);
+        assert!(
+            mounts.iter().all(|mount| !neither.contains(&mount.destination().as_path())),
+            "layer and disk are no mounts"
+        );
         let volume = mounts.last().unwrap();
         assert_eq!(volume.source().as_ref().unwrap(), Path::new("/run/volumes/0"));
         assert_eq!(volume.options().as_ref().unwrap(), &["bind"]);

@@ -66,6 +66,9 @@ pub(super) struct KeptVolume {
     /// It is what a clone's layer lies on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub below: bool,
+    /// A paene domain has it itself: it is held for that alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own: bool,
     /// The domain keeps for a moment what it has read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,

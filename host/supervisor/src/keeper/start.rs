@@ -45,7 +45,7 @@ impl Keeper {
         let (log, limits) = (spec.asked().log, spec.asked().resources.clone());
         let journal = self.journal(&id, log)?;
         let layer = layer_of(&spec)?;
-        let (kind, volumes, endpoint) = (spec.asked().kind, storage::wanted(&spec), spec.network().cloned());
+        let (volumes, endpoint) = (storage::wanted(&spec), spec.network().cloned());
         let nodes = spec.nodes().map(Path::to_owned);
         let disks = spec.frozen_disks().map_err(|e| refused(Fault::State, e.to_string()))?;
         // Names may change, ids do not; and what is left of the last run goes a little later than it ends.
@@ -67,9 +67,8 @@ impl Keeper {
             Some(_) => None,
         };
         let (spare, channel) = spare.map(|Taken { key, channel }| (key, channel)).unzip();
-        let attached = self
-            .storage_of(&id, run, (kind, volumes), channel.flatten(), (nodes, disks))
-            .and_then(|storage| {
+        let attached =
+            self.storage_of(&id, run, volumes, channel.flatten(), (nodes, disks)).and_then(|storage| {
                 let (network, same) = self.network_of(&id, endpoint)?;
                 Ok((storage, network, same))
             });
@@ -123,18 +122,16 @@ impl Keeper {
         &mut self,
         id: &str,
         run: u64,
-        (kind, volumes): (doppel_spec::Kind, Vec<records::KeptVolume>),
+        volumes: Vec<records::KeptVolume>,
         channel: Option<storage::Channel>,
         (nodes, disks): (Option<PathBuf>, FrozenDisks),
     ) -> Result<Option<storage::Storage>, Reply> {
         if volumes.is_empty() {
             return Ok(None);
         }
-        let attached = match kind {
-            doppel_spec::Kind::Para => {
-                self.storage.attach(id, run, volumes, channel, (nodes.as_deref(), &disks))
-            }
-            doppel_spec::Kind::Paene => self.storage.hold(volumes),
+        let attached = match volumes.iter().all(|kept| kept.own) {
+            false => self.storage.attach(id, run, volumes, channel, (nodes.as_deref(), &disks)),
+            true => self.storage.hold(volumes),
         };
         attached.map(Some).map_err(|e| {
             let busy = e.kind() == std::io::ErrorKind::ResourceBusy;

@@ -1,5 +1,5 @@
-//! The keeper's storage service, for all para domains that have volumes, a layer or disks; started with the first of them. A paene domain's
-//! volumes are mounts of its own, and are held here alone.
+//! The keeper's storage service, for all domains that have disks, and para domains that have volumes or a layer; started with the first of
+//! them. A paene domain's volumes are mounts of its own, and are held here alone.
 //!
 //! A domain has its channel itself, volumes are opened again by their paths, and what the service knows of a domain's files is
 //! in a file beside the keeper's records: a successor goes on with these, and programs wait meanwhile.
@@ -124,11 +124,16 @@ pub(super) fn wanted(spec: &Spec) -> Vec<KeptVolume> {
         disk,
         bytes: None,
         below: false,
+        own: false,
         cached: false,
     };
-    let volumes =
-        pairs.map(|(v, path)| KeptVolume { cached: v.cached, ..kept(path.clone(), v.is_read_only(), false) });
-    let layer = spec.layer().filter(|_| asked.kind == doppel_spec::Kind::Para);
+    let own = asked.kind == doppel_spec::Kind::Paene;
+    let volumes = pairs.map(|(v, path)| KeptVolume {
+        cached: v.cached,
+        own,
+        ..kept(path.clone(), v.is_read_only(), false)
+    });
+    let layer = spec.layer().filter(|_| !own);
     let bytes = asked.resources.disk_bytes.map(doppel_layers::most);
     let layer = layer.map_or_else(Vec::new, doppel_layers::files);
     let layer = layer.into_iter().enumerate().map(|(i, path)| match i {
@@ -240,13 +245,20 @@ impl Service {
 
     /// Holds the volumes of a domain that has them itself.
     pub fn hold(&self, volumes: Vec<KeptVolume>) -> io::Result<Storage> {
-        let sources = volumes.iter().map(|kept| kept.path.as_path());
-        self.store.check_uncounted(sources).map_err(io::Error::other)?;
+        self.check_own(&volumes)?;
         let leases = self.leases(&volumes, None)?;
         Ok(Storage { service: None, volumes, leases, disks: None })
     }
 
+    /// Refuses volumes with limits to a domain that has them itself, and so writes past the service.
+    fn check_own(&self, volumes: &[KeptVolume]) -> io::Result<()> {
+        let own = volumes.iter().filter(|kept| kept.own).map(|kept| kept.path.as_path());
+        self.store.check_uncounted(own).map_err(io::Error::other)
+    }
+
     fn leases(&self, volumes: &[KeptVolume], attachment: Option<&Attachment>) -> io::Result<Leases> {
+        // What a domain has itself nobody can ask it to give up.
+        let attachment = attachment.filter(|_| !volumes.iter().any(|kept| kept.own));
         let lessor = attachment.map(Attachment::lessor).transpose()?;
         let sources: Vec<_> = volumes.iter().map(|v| v.path.clone()).collect();
         self.store.hold(&sources, lessor).map_err(io::Error::other)
@@ -264,9 +276,11 @@ impl Service {
         frozen: Option<&FrozenDisks>,
         attach: impl FnOnce(&Manager, Vec<Volume>, OwnedFd) -> io::Result<Attachment>,
     ) -> io::Result<Storage> {
+        self.check_own(&volumes)?;
         let mut disks = Vec::new();
+        let served = volumes.iter().filter(|kept| !kept.own);
         let opened =
-            volumes.iter().map(|kept| open(&self.store, kept, &mut disks)).collect::<io::Result<Vec<_>>>()?;
+            served.clone().map(|kept| open(&self.store, kept, &mut disks)).collect::<io::Result<Vec<_>>>()?;
         if let Some(frozen) = frozen {
             let mut states = frozen.all().iter().map(|disk| disk.state.as_str());
             disks.iter().try_for_each(|disk| disk.begin(states.next())).map_err(io::Error::other)?;
@@ -277,11 +291,12 @@ impl Service {
             Some(manager) => manager,
             none => none.insert(Manager::of_this_program(ServiceGroups::of_host())?),
         };
+        let first = served.clone().position(|volume| volume.disk).unwrap_or(0);
+        let cached: Vec<u64> = (0..).zip(served).filter(|(_, v)| v.cached).map(|(n, _)| n).collect();
         let served = Served { attachment: Arc::new(attach(manager, opened, file)?), nodes };
-        let first = volumes.iter().position(|volume| volume.disk).unwrap_or(0);
         let disks = InUse::new(&served.attachment, first, disks).map(Arc::new);
         let leases = self.leases(&volumes, Some(&served.attachment))?;
-        served.attachment.keep_recent((0..).zip(&volumes).filter(|(_, v)| v.cached).map(|(n, _)| n))?;
+        served.attachment.keep_recent(cached.into_iter())?;
         Ok(Storage { service: Some(served), volumes, leases, disks })
     }
 
