@@ -462,7 +462,7 @@ impl Core {
         for &place in &self.active {
             if let Some((_, client, clock)) = self.clients.get_mut(place).and_then(Option::as_mut) {
                 let seen = clock.look(place, client);
-                clock.run(&seen, least, now);
+                clock.run(&seen, client.speaks(most), least, now);
             }
         }
         for (place, (_, client, clock)) in

@@ -80,10 +80,11 @@ impl Clock {
         }
     }
 
-    /// What of it goes on, by what is seen; one that goes on again does so from `least` on.
-    pub fn run(&mut self, seen: &Seen, least: Each<u64>, now: Instant) {
+    /// What of it goes on, by what is seen; one that goes on again does so from `least` on. Who `asks` and is let wait does not rest: its
+    /// clock would be set to where the others are, and weights would be none.
+    pub fn run(&mut self, seen: &Seen, asks: bool, least: Each<u64>, now: Instant) {
         for (i, least) in least.into_iter().enumerate() {
-            let runs = !seen.stands(i, now);
+            let runs = !seen.stands(i, now) || asks && self.runs[i];
             if runs && !self.runs[i] {
                 self.shows[i] = self.shows[i].max(least);
             }
@@ -274,9 +275,12 @@ mod tests {
         clock.begin([300, 200]);
         assert_eq!(clock.shows, [500, 200]);
         // It works, and begins to ask for a device that others have used meanwhile.
-        clock.run(&seen(Takes::Work, 500, 1, now), [600, 900], now);
+        clock.run(&seen(Takes::Work, 500, 1, now), false, [600, 900], now);
         assert_eq!((clock.shows, clock.runs()), ([600, 200], [true, false]));
-        clock.run(&seen(Takes::Device, 200, 1, now), [700, 900], now);
+        clock.run(&seen(Takes::Device, 200, 1, now), false, [700, 900], now);
+        assert_eq!((clock.shows, clock.runs()), ([600, 900], [false, true]));
+        // It is let wait for longer than those rest who have nothing to ask.
+        clock.run(&seen(Takes::Work, 500, 0, now), true, [700, 950], now + 2 * RESTS);
         assert_eq!((clock.shows, clock.runs()), ([600, 900], [false, true]));
     }
 
