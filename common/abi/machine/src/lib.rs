@@ -146,7 +146,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
