@@ -167,7 +167,7 @@ def test_clones_copy_nothing(domain, names, clean):
 
 
 def test_further_images_refer_to_the_page_file(domain, names, clean):
-    """What an older image has is not written again, nor by a clone that never read it; images stand without the older ones."""
+    """An older image's pages are not written again, nor by a clone that never read them; images stand alone."""
     mib = 16
     first, second, third, whole = (names(n) for n in ("first", "second", "third", "whole"))
     p = domain.start("python3", "-c", BALLAST % ((mib,) * 4), image="debian", opts=["--name", "fzt-refers", "-i"])

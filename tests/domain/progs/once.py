@@ -1,4 +1,4 @@
-"""System calls that take something and store it in shared memory, while the domain is frozen again and again, and in clones.
+"""System calls that store what they take in shared memory, while the domain is frozen again and again, and in clones.
 
 Each worker takes numbered things one after the other, and has each stored at a random place of mappings that fault
 because of guards, or of pages that are still in the image. A call that was made twice has lost one: the number that
