@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -89,6 +90,13 @@ def path_of(name: str) -> Any:
 def clones(frozen: str, *opts: Any) -> Any:
     """What each clone printed, as JSON says it."""
     return [json.loads(line) for line in doppel_call("clone", "--json", *opts, frozen).ok().splitlines()]
+
+
+def small_disk(path: pathlib.Path, size: str) -> pathlib.Path:
+    """A store with little room, which whoever asks unmounts."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", path], check=True)
+    return path
 
 
 def root_file(image: str) -> Any:

@@ -12,7 +12,7 @@ import time
 
 import pytest
 from conftest import DOPPEL, ROOT, call
-from freezing import clean, doppel_call, names, path_of, refused, root_file  # noqa: F401
+from freezing import clean, doppel_call, names, path_of, refused, root_file, small_disk  # noqa: F401
 
 ECHO = "echo ready; while read l; do echo $l; done"
 
@@ -32,12 +32,6 @@ class Running:
     def end(self):
         _out, err = self.p.communicate(timeout=60)
         assert self.p.returncode == 0, err
-
-
-def small_disk(path, size):
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", path], check=True)
-    return path
 
 
 def test_another_guest_kernel(domain, names, clean, tmp_path):

@@ -57,6 +57,12 @@ impl Buddy {
         self.free[order].insert(page);
     }
 
+    /// Pages from this one on were never handed out.
+    #[must_use]
+    pub fn end_of_used(&self) -> u64 {
+        self.top
+    }
+
     /// Pages not handed out.
     #[must_use]
     pub fn free_pages(&self) -> u64 {

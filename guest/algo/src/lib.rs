@@ -9,6 +9,7 @@ pub mod buddy;
 pub mod byte_ranges;
 pub mod byte_ring;
 pub mod elf;
+pub mod elsewhere;
 pub mod ldisc;
 pub mod loadavg;
 pub mod nametable;

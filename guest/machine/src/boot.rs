@@ -146,13 +146,14 @@ pub unsafe fn boot(stack: *const u64, start: &Start) -> ! {
             crate::memory::arena::init(si.arena_size);
         } else {
             crate::memory::arena::adopt();
-            // Only pages of zeros are missing in the arena: the host has filled it.
+            // Only pages of zeros are missing in the arena: the host has filled it. Those of the page file stay in the image.
             let (prot, flags) = (PROT_READ, MAP_PRIVATE | f);
             let r = host::call(
                 nr::MMAP,
                 [layout::FROZEN_BASE, si.frozen_tables, prot, flags, fd::FROZEN as u64, 0],
             );
             assert!(r.is_ok(), "boot: mapping the frozen image's tables failed: {r:?}");
+            crate::memory::frozen::map_pages();
         }
         move_vdso(stack);
         crate::trap::install_handlers();

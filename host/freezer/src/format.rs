@@ -144,7 +144,8 @@ pub(crate) fn segment_bytes(s: &Segment) -> [u8; 32] {
 }
 
 /// A segment from its bytes, unchecked.
-pub(crate) fn parse_segment(bytes: &[u8; 32]) -> Segment {
+#[must_use]
+pub fn parse_segment(bytes: &[u8; 32]) -> Segment {
     let mut i = In(bytes);
     let space = i32::from_le_bytes(i.take());
     Segment { space, file: i.u32(), addr: i.u64(), len: i.u64(), offset: i.u64() }

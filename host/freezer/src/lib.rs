@@ -1,6 +1,7 @@
 //! Frozen images: written from a stopped domain, kept, checked, and given to clones (docs/design.md §8).
 //!
 //! * [`freeze`]: what of a stopped domain's memory must be kept ([`scan`](mod@scan)), and writing it.
+//! * [`Ahead`]: its page file, copied before it stands still.
 //! * [`FrozenImage`]: an image opened, checked whole, ready to be mapped; refuses a host it does not fit.
 //! * [`WorkingSet`]: the pages a woken domain touches first, read ahead at the next wake.
 //! * [`Parent`]: what a new image need not write, since an older one has it.
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod ancestors;
+mod checked;
 mod draft;
 mod error;
 mod export;
@@ -27,9 +29,9 @@ mod write;
 
 pub use ancestors::{Lineage, Parent};
 pub use error::Error;
-pub use format::Description;
+pub use format::{Description, parse_segment as segment};
 pub use open::{FrozenImage, Identity};
 pub use scan::Load;
 pub use store::{Entry, FrozenStore, Medium, is_of_sleeper};
 pub use working_set::WorkingSet;
-pub use write::{Report, Shadows, Standing, Subject, freeze, prepare};
+pub use write::{Ahead, Report, Shadows, Standing, Subject, freeze, prepare};

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use doppel_abi_machine::boot_flags;
-use doppel_abi_machine::frozen::{ARENA, CHUNK, CPU_WORDS, Header, OWN_LAYER, Segment};
+use doppel_abi_machine::frozen::{ARENA, CHUNK, CPU_WORDS, Header, OWN_LAYER, PAGEFILE, Segment, kept};
 use rustix::fs::FlockOperation;
 
+use crate::checked;
 use crate::error::{Error, Result};
 use crate::format::{Description, hex, names, sound};
 use crate::host;
@@ -22,7 +23,7 @@ pub(crate) use body::{Body, data, identity};
 /// A chunk of pages: of which file, and which.
 type Chunk = (u32, u64);
 
-/// A frozen image whose every byte has been checked. While it is open it is locked against removal.
+/// A frozen image whose every byte has been checked ([`checked`] says when). While it is open it is locked against removal.
 #[derive(Debug)]
 pub struct FrozenImage {
     /// Its own file, and those of its ancestors.
@@ -45,13 +46,21 @@ fn ancestor(image: &Path, wanted: &Identity) -> Result<Body> {
 }
 
 impl FrozenImage {
-    /// Opens and checks an image.
+    /// Opens and checks an image: whole, but once a boot of the host while nobody changes it.
     ///
     /// # Errors
     /// If it is not there, damaged, or of another format version.
     pub fn open(path: &Path) -> Result<Self> {
         let image = Self::open_locked(path, Some(FlockOperation::NonBlockingLockShared))?;
-        image.check_chunks(&image.all_chunks())?;
+        let files = || image.files.iter().map(|body| &body.file);
+        let state = checked::state(files());
+        if !state.as_ref().is_some_and(|state| checked::is_noted(path, state)) {
+            image.check_chunks(&image.all_chunks())?;
+            // In which it was before that.
+            if let Some(state) = state.filter(|_| checked::settled(files())) {
+                checked::note(path, &state);
+            }
+        }
         Ok(image)
     }
 
@@ -66,7 +75,7 @@ impl FrozenImage {
             image.check_chunks(&image.all_chunks())?;
             return Ok(image);
         };
-        let copied = image.segments.iter().filter(|s| s.space < 0).map(|s| (s.file, s.offset, s.len));
+        let copied = image.copied().map(|s| (s.file, s.offset, s.len));
         let now = image.chunks_of(copied.chain(first.offsets(&image.segments)));
         // All at once, so that the device has all requests before the first is waited for.
         for &(file, chunk) in &now {
@@ -272,13 +281,36 @@ impl FrozenImage {
         Ok(then.wrapping_add(passed).wrapping_sub(host::monotonic_ns()))
     }
 
+    /// What every clone has its own copy of from the start: the arena, and what of the page file it could not find here.
+    fn copied(&self) -> impl Iterator<Item = &Segment> {
+        let of_processes = self.segments.partition_point(|s| s.space < 0);
+        let kept = kept(&self.segments);
+        self.segments[..of_processes].iter().filter(move |s| kept.place(s).is_none())
+    }
+
+    /// Where these runs of the page file are, that a clone says it has still here: (offset, length), in order; none if they cannot be here.
+    #[must_use]
+    pub fn pages_kept(&self, runs: &[(u64, u64)]) -> Option<Vec<Segment>> {
+        let mut rest = &self.segments[..self.segments.partition_point(|s| s.space <= PAGEFILE)];
+        let mut found = Vec::with_capacity(runs.len());
+        let mut before = 0;
+        for &(addr, len) in runs {
+            let end = addr.checked_add(len).filter(|end| *end > addr && addr >= before)?;
+            before = end;
+            rest = &rest[rest.partition_point(|s| s.addr + s.len <= addr)..];
+            let s = rest.first().filter(|s| s.addr <= addr && end <= s.addr + s.len)?;
+            found.push(Segment { addr, len, offset: s.offset + (addr - s.addr), ..*s });
+        }
+        Some(found)
+    }
+
     /// Copies what every clone has its own copy of to its arena and page file, which are empty: pages of zeros take no memory.
     ///
     /// # Errors
     /// If the host has no room.
     pub fn fill(&self, arena: impl std::os::fd::AsFd, pagefile: impl std::os::fd::AsFd) -> Result<()> {
         let doing = || "fill the clone's memory";
-        for s in self.segments.iter().filter(|s| s.space < 0) {
+        for s in self.copied() {
             let fd = if s.space == ARENA { arena.as_fd() } else { pagefile.as_fd() };
             let body = &self.files[s.file as usize];
             let (mut at, end) = (s.offset, s.offset + s.len);
@@ -400,7 +432,7 @@ impl FrozenImage {
             ancestor_bytes: h.ancestor_bytes,
             ancestors: h.ancestor_count,
             ancestors_used: self.files[1..].iter().map(Body::used).sum(),
-            copied_bytes: self.segments.iter().filter(|s| s.space < 0).map(|s| s.len).sum(),
+            copied_bytes: self.copied().map(|s| s.len).sum(),
             kernel: hex(&h.kernel),
             image_digest: hex(&h.image),
         }

@@ -11,15 +11,17 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
-use doppel_abi_machine::frozen::{ARENA, MAX_SEGMENTS, PAGEFILE, Segment};
+use doppel_abi_machine::frozen::{ARENA, MAX_SEGMENTS, Segment};
 use doppel_abi_machine::layout::{PAGE, USER_END};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::write::Subject;
 use crate::write::compare::{Lookup, continues};
 
 mod contents;
+mod page_file;
 
 pub use contents::Contents;
 
@@ -28,6 +30,7 @@ const JOIN_ANONYMOUS: u64 = 256;
 /// The same for pages of files, which are then copied.
 const JOIN_FILE: u64 = 8;
 
+const EXTENTS: &str = "find the domain's memory extents";
 /// So many pages that an ancestor has are worth a mapping of their own.
 pub(crate) const WORTH: u64 = 16;
 /// A process gets no more mappings than so many by what of it is referred to, and about twice as many in all.
@@ -42,12 +45,12 @@ pub enum Source {
     PageFile,
     /// Memory of the process with this host pid.
     Process(i32),
-    /// A file of a frozen image: its own, or its nth ancestor's.
+    /// A file of a frozen image, of the one that the domain was made from if it is a domain's memory: its own, or its nth ancestor's.
     Image(u32),
 }
 
 /// A run of pages to copy: from where, and to which offset of the frozen image.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// From where.
     pub source: Source,
@@ -60,6 +63,12 @@ pub struct Piece {
 }
 
 impl Piece {
+    /// The part of it between two offsets of the data.
+    pub(crate) fn cut(&self, from: u64, to: u64) -> Self {
+        let (start, end) = (self.to.max(from), (self.to + self.len).min(to));
+        Self { source: self.source, addr: self.addr + (start - self.to), len: end - start, to: start }
+    }
+
     /// Whose memory it is, if it is a process'.
     fn process(&self) -> Option<i32> {
         if let Source::Process(pid) = self.source { Some(pid) } else { None }
@@ -101,6 +110,8 @@ pub struct Plan {
     pub pieces: Vec<Piece>,
     /// Bytes of data: of all segments but those of ancestors.
     pub len: u64,
+    /// Where the data ends that all processes share, which comes first.
+    pub shared_len: u64,
     /// What ancestors may have of it, in order of `to`.
     pub candidates: Vec<Candidate>,
     /// The processes: (pid in their namespace, host pid).
@@ -108,11 +119,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Bytes of the segments that all processes share, which come first.
-    pub fn shared_len(&self) -> u64 {
-        self.segments.iter().filter(|s| s.space < 0).map(|s| s.len).sum()
-    }
-
     /// What of it is to be copied from processes.
     pub fn load(&self) -> Load {
         let sum = |of_processes: bool| {
@@ -128,7 +134,8 @@ impl Plan {
     /// How many pages an ancestor must have in one piece so that they are cut out of a segment; none: it is not done.
     pub fn worth(&self) -> Option<u64> {
         let most = self.segments.chunk_by(|a, b| a.space == b.space).map(<[Segment]>::len).max();
-        worth(most.unwrap_or(0), self.len / PAGE)
+        let pages = self.pieces.iter().map(|p| p.len).sum::<u64>() / PAGE;
+        worth(most.unwrap_or(0), pages)
     }
 
     /// Adds one segment made of `runs` (address, length), ascending.
@@ -179,7 +186,7 @@ impl Plan {
     }
 
     /// Finds what its last image has at the same places, but where it is known already.
-    fn find_candidates(&mut self, parent: &Lookup<'_>) {
+    pub(crate) fn find_candidates(&mut self, parent: &Lookup<'_>) {
         let mut all = std::mem::take(&mut self.candidates);
         let known = all.len();
         let own: Vec<&Segment> = self.segments.iter().filter(|s| s.file == 0).collect();
@@ -206,25 +213,25 @@ impl Plan {
     }
 }
 
-/// Plans the freeze of a stopped domain whose first process has host pid `init`; `parent` is what the new image may refer to.
+/// Plans the freeze of a stopped domain; `parent` is what the new image may refer to. `spread`: each page of the page file lies at its own
+/// offset, behind which so many bytes are left at least.
 ///
 /// # Errors
 /// What the host refuses, or a process that is no longer there.
 pub(crate) fn plan(
-    init: i32,
-    arena: BorrowedFd<'_>,
-    pagefile: BorrowedFd<'_>,
+    subject: &Subject<'_>,
     contents: &Contents,
     parent: Option<&Lookup<'_>>,
+    spread: Option<u64>,
 ) -> Result<Plan> {
     let mut plan = Plan::default();
-    let mut processes = processes(init)?;
+    let mut processes = processes(subject.pid)?;
     processes.sort_unstable();
     // Segments are sorted by space: the page file, the arena, then processes by pid in their namespace.
-    for (space, source, fd) in [(PAGEFILE, Source::PageFile, pagefile), (ARENA, Source::Arena, arena)] {
-        let runs = extents(fd).map_err(Error::os("find the domain's memory extents"))?;
-        plan.add_joined(space, source, &runs, 0, false);
-    }
+    plan.add_page_file(subject, parent, spread)?;
+    let arena = extents(subject.arena).map_err(Error::os(EXTENTS))?;
+    plan.add_joined(ARENA, Source::Arena, &arena, 0, false);
+    plan.shared_len = plan.len;
     for &(inner, pid) in &processes {
         scan_process(&mut plan, inner, pid, contents)?;
     }

@@ -24,7 +24,7 @@ use crate::ancestors;
 use crate::draft::Draft;
 use crate::error::{Error, Result};
 use crate::export::{read_file, write_file};
-use crate::{FrozenImage, WorkingSet};
+use crate::{FrozenImage, WorkingSet, checked};
 
 mod flatten;
 
@@ -230,6 +230,7 @@ impl FrozenStore {
         ancestors::forget(&path)?;
         forget_layers(&path)?;
         forget_dir(&FrozenImage::volumes_beside(&path))?;
+        checked::forget(&path).map_err(Error::host(doing()))?;
         forget_working_set(&path)
     }
 
@@ -242,6 +243,7 @@ impl FrozenStore {
         fs::remove_file(path).map_err(Error::host(format!("remove {}", path.display())))?;
         ancestors::forget(path)?;
         forget_dir(&FrozenImage::volumes_beside(path))?;
+        checked::forget(path).map_err(Error::host(format!("remove what is beside {}", path.display())))?;
         forget_working_set(path)
     }
 
@@ -273,7 +275,8 @@ impl FrozenStore {
     /// What the host says.
     pub fn sweep(&self) -> Result<()> {
         for dir in [&self.disk, &self.memory] {
-            ancestors::sweep(dir).map_err(Error::host(format!("sweep {}", dir.display())))?;
+            let swept = ancestors::sweep(dir).and_then(|()| checked::sweep(dir));
+            swept.map_err(Error::host(format!("sweep {}", dir.display())))?;
         }
         Ok(())
     }

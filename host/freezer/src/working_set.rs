@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use doppel_abi_machine::frozen::Segment;
+use doppel_abi_machine::layout::USER_END;
 
 use crate::error::{Error, Result};
 use crate::scan::{children, namespace_pid, pages, private_mappings};
@@ -133,7 +134,7 @@ fn touched_by(pid: i32, inodes: &[u64]) -> Result<Vec<(u64, u64)>> {
     let failed = || Error::host(format!("read /proc/{pid}/pagemap"));
     let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed())?;
     let mut found = Vec::new();
-    for m in private_mappings(pid, u64::MAX)? {
+    for m in private_mappings(pid, USER_END)? {
         let m = m?;
         if inodes.contains(&m.inode) {
             found.extend(pages(&pagemap, m.start, m.end, |e| e & PRESENT != 0).map_err(failed())?);

@@ -1,9 +1,11 @@
 //! Writing a frozen image while its domain stands still.
 //!
+//! What was copied ahead ([`Ahead`]) is taken as it is, unless it was written since.
 //! The data is cut into chunks which two threads copy ([`copy`]); what ancestors have is not written but referred to ([`compare`]).
 //! A domain whose processes have much memory need not stand still for all of it: after its arena and page file it may leave
 //! shadows of its processes ([`Standing::leave`]), and goes on while those are copied. The file gets its name when it is complete.
 
+mod ahead;
 pub(crate) mod compare;
 mod copy;
 
@@ -12,7 +14,6 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use doppel_abi_machine::frozen::{
@@ -21,21 +22,24 @@ use doppel_abi_machine::frozen::{
 use doppel_abi_machine::layout::PAGE;
 use doppel_sys::memory::read_process;
 
+pub use ahead::Ahead;
 use compare::Lookup;
-pub(crate) use copy::{Copied, Copier, Read};
+pub(crate) use copy::{Chunk, Copier, Read};
 
 use crate::ancestors::{self, Ancestors, Lineage, Links};
+use crate::checked;
 use crate::draft::Draft;
 use crate::error::{Error, Result};
 use crate::format::{header_bytes, pack_names, segment_bytes};
 use crate::host;
-use crate::open::{Identity, identity};
+use crate::open::{FrozenImage, Identity, identity};
 use crate::scan::{Contents, Load, Piece, Plan, Source, WORTH, plan};
 
 /// From how many bytes of processes on shadows are worth what they cost, about as much as copying a MiB.
 const WORTH_SHADOWS: u64 = 4 << 20;
-/// A stopped domain, as its host process knows it.
-#[derive(Debug)]
+
+/// A domain, as its host process knows it: stopped, or copied ahead of that.
+#[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// Host pid of its first process.
     pub pid: i32,
@@ -43,6 +47,14 @@ pub struct Subject<'a> {
     pub arena: BorrowedFd<'a>,
     /// Its page file.
     pub pagefile: BorrowedFd<'a>,
+    /// The frozen image it was made from.
+    pub origin: Option<&'a FrozenImage>,
+    /// What its page file has there still, and not itself: runs in order ([`FrozenImage::pages_kept`]).
+    pub kept: &'a [Segment],
+    /// What of its page file may have been written since it was copied ahead: runs in order.
+    pub written: &'a [Segment],
+    /// Bytes of the page file of which that is known.
+    pub logged: u64,
     /// The file of pages it has in common with others.
     pub share: Option<&'a File>,
     /// Its swap region: what is mapped from there is its own.
@@ -96,6 +108,8 @@ pub struct Report {
     pub time: Duration,
     /// Processes that left a shadow.
     pub shadows: usize,
+    /// Bytes of pages that were copied ahead, and not again; what ancestors have of them counts.
+    pub ahead: u64,
 }
 
 /// Host pids of processes, and of the shadows that keep their memory.
@@ -128,12 +142,13 @@ pub fn freeze(
     subject: &Subject<'_>,
     to: &Path,
     lineage: Option<Lineage>,
+    ahead: Option<Ahead>,
     standing: &mut dyn Standing,
 ) -> Result<Report> {
     let begun = Instant::now();
     let mut left = None;
-    let lookup = lineage.as_ref().map(|l| Lookup { image: &l.image, ancestors: &l.ancestors });
-    let written = write(subject, to, lookup, |load| {
+    let lookup = lineage.as_ref().map(Lookup::of);
+    let written = write(subject, to, lookup, ahead, |load| {
         let shadows = standing.leave(load);
         left = shadows.is_some().then(|| begun.elapsed());
         shadows
@@ -153,6 +168,8 @@ fn name(draft: Draft, to: &Path, links: Option<Links>, header: &Header) -> Resul
     // A reader must never find a file without its bytes after a crash.
     draft.as_file().sync_data().map_err(Error::host(naming()))?;
     links.as_ref().map_or(Ok(()), Links::sync).map_err(Error::host(naming()))?;
+    checked::stamp(draft.as_file()).map_err(Error::host(naming()))?;
+    let file = draft.as_file().try_clone().map_err(Error::host(naming()))?;
     draft.persist(to).map_err(Error::host(naming()))?;
     // Nor may the name be lost: the domain may end now.
     let dir = to.parent().unwrap_or(Path::new("."));
@@ -162,6 +179,10 @@ fn name(draft: Draft, to: &Path, links: Option<Links>, header: &Header) -> Resul
         // One that it replaces may have had some.
         None => ancestors::forget(to)?,
     }
+    // The checksums are of the very bytes that were written. Those of ancestors are looked at when it is first opened.
+    if let Some(state) = checked::state([&file]).filter(|_| header.ancestor_count == 0) {
+        checked::note(to, &state);
+    }
     Ok(())
 }
 
@@ -169,6 +190,7 @@ fn write(
     subject: &Subject<'_>,
     to: &Path,
     parent: Option<Lookup<'_>>,
+    ahead: Option<Ahead>,
     leave: impl FnOnce(&Load) -> Option<Shadows>,
 ) -> Result<(Draft, Header, Report)> {
     let mut others = Vec::new();
@@ -176,31 +198,35 @@ fn write(
         others.push(file.metadata().map_err(Error::host("examine the files it maps"))?.ino());
     }
     let contents = Contents::of(subject.pid, &others, parent.as_ref().map(|p| p.ancestors))?;
-    let plan = plan(subject.pid, subject.arena, subject.pagefile, &contents, parent.as_ref())?;
-    let mut image = Unfinished::new(&plan, header(subject)?, parent.is_some(), to)?;
+    let ahead = ahead.filter(|ahead| ahead.is_current(subject));
+    let plan = plan(subject, &contents, parent.as_ref(), ahead.as_ref().map(Ahead::len))?;
+    let (mut image, known) = match ahead {
+        Some(ahead) => ahead.into_image(&plan, header(subject)?, subject.written, to)?,
+        None => (Unfinished::new(&plan, header(subject)?, parent.is_some(), to)?, Vec::new()),
+    };
     let copier = image.copier(&plan, parent.as_ref());
     let mut source = DomainReader { subject, shadows: Shadows::new() };
-    let mut copied = Copied::default();
     // The processes share arena and page file with their shadows: those are copied first.
-    let first = plan.shared_len().div_ceil(CHUNK);
-    copier.all(0..first, &source, &mut copied)?;
+    let first = plan.shared_len.div_ceil(CHUNK);
+    let (mut done, ahead) = copier.rest(first, known, &source)?;
     let load = plan.load();
     if load.bytes >= WORTH_SHADOWS {
         source.shadows = leave(&load).unwrap_or_default();
     }
-    copier.all(first..plan.len.div_ceil(CHUNK), &source, &mut copied)?;
-    let written = copier.bytes.into_inner();
-    let segments = compare::split(&plan.segments, &copied.equal);
+    done.extend(copier.all(&(first..plan.len.div_ceil(CHUNK)).collect::<Vec<_>>(), &source)?);
+    let equal: Vec<_> = done.iter().flat_map(|c| c.equal.iter().copied()).collect();
+    let segments = compare::split(&plan.segments, &equal);
     let shadows = source.shadows.len();
-    let identity = image.finish(segments, written, &copied.sums, parent.map(|p| p.ancestors))?;
+    let identity = image.finish(segments, &done, parent.map(|p| p.ancestors))?;
     let report = Report {
-        bytes: written + image.header.ancestor_bytes,
-        written,
+        bytes: image.header.data_bytes + image.header.ancestor_bytes,
+        written: image.header.data_bytes,
         identity,
         scanned: plan.len,
         segments: image.header.segments,
         time: Duration::ZERO,
         shadows,
+        ahead,
     };
     Ok((image.draft, image.header, report))
 }
@@ -215,17 +241,31 @@ pub(crate) struct Unfinished {
 impl Unfinished {
     /// One for what is planned, beside where it will be. Its tables come before the data and grow as segments are `split`: there is
     /// room for as many as there can be, most of it a hole.
-    pub fn new(plan: &Plan, mut header: Header, split: bool, to: &Path) -> Result<Self> {
-        let dir = to.parent().unwrap_or(Path::new("."));
-        let doing = format!("write a frozen image in {}", dir.display());
+    pub fn new(plan: &Plan, header: Header, split: bool, to: &Path) -> Result<Self> {
+        let draft = Self::draft(to)?;
         let chunks = plan.len.div_ceil(CHUNK);
         let most = plan.segments.len() as u64 + if split { runs_most(plan, chunks) } else { 0 };
-        header.data_at = (HEADER_SIZE + most * SEGMENT_SIZE + chunks * 8).next_multiple_of(PAGE);
-        header.file_len = header.data_at + plan.len;
-        header.chunks = chunks;
-        let draft = Draft::new(dir).map_err(Error::host(&*doing))?;
+        let data_at = (HEADER_SIZE + most * SEGMENT_SIZE + chunks * 8).next_multiple_of(PAGE);
+        Self::with(draft, data_at, plan, header, to)
+    }
+
+    /// One in a file whose data begins at this offset.
+    pub fn with(draft: Draft, data_at: u64, plan: &Plan, mut header: Header, to: &Path) -> Result<Self> {
+        header.data_at = data_at;
+        header.file_len = data_at + plan.len;
+        header.chunks = plan.len.div_ceil(CHUNK);
+        let doing = Self::doing(to);
         draft.as_file().set_len(header.file_len).map_err(Error::host(&*doing))?;
         Ok(Self { draft, header, doing })
+    }
+
+    /// A file for the image that is to be `to`.
+    pub fn draft(to: &Path) -> Result<Draft> {
+        Draft::new(to.parent().unwrap_or(Path::new("."))).map_err(Error::host(Self::doing(to)))
+    }
+
+    fn doing(to: &Path) -> String {
+        format!("write a frozen image in {}", to.parent().unwrap_or(Path::new(".")).display())
     }
 
     /// What copies its data.
@@ -234,13 +274,7 @@ impl Unfinished {
             plan,
             file: self.draft.as_file(),
             data_at: self.header.data_at,
-            comparison: parent.map(|p| compare::Comparison {
-                image: p.image,
-                ancestors: p.ancestors,
-                candidates: &plan.candidates,
-                worth: plan.worth(),
-            }),
-            bytes: AtomicU64::new(0),
+            comparison: parent.map(|p| p.comparison(plan)),
         }
     }
 
@@ -248,8 +282,7 @@ impl Unfinished {
     pub fn finish(
         &mut self,
         mut segments: Vec<Segment>,
-        written: u64,
-        sums: &[u64],
+        done: &[Chunk],
         ancestors: Option<&Ancestors>,
     ) -> Result<Identity> {
         if segments.len() as u64 > MAX_SEGMENTS {
@@ -267,7 +300,7 @@ impl Unfinished {
         header.ancestors = [[0; 16]; MAX_ANCESTORS];
         header.ancestors[..identities.len()].copy_from_slice(&identities);
         header.ancestor_bytes = segments.iter().filter(|s| s.file > 0).map(|s| s.len).sum();
-        header.data_bytes = written;
+        header.data_bytes = done.iter().map(|c| c.bytes).sum();
         header.segments = segments.len() as u64;
         header.checksum = 0;
         let tables = HEADER_SIZE + header.segments * SEGMENT_SIZE + header.chunks * 8;
@@ -279,7 +312,7 @@ impl Unfinished {
         let mut tables = Vec::with_capacity(len);
         tables.extend(header_bytes(header));
         tables.extend(segments.iter().flat_map(segment_bytes));
-        tables.extend(sums.iter().flat_map(|s| s.to_le_bytes()));
+        tables.extend(done.iter().flat_map(|c| c.sum.to_le_bytes()));
         tables.resize(len, 0);
         header.checksum = xxhash_rust::xxh3::xxh3_64(&tables);
         tables[..HEADER_SIZE as usize].copy_from_slice(&header_bytes(header));
@@ -347,10 +380,10 @@ fn header(s: &Subject<'_>) -> Result<Header> {
     Ok(h)
 }
 
-/// Reads the memory of a stopped domain, or of its shadows.
-struct DomainReader<'a> {
-    subject: &'a Subject<'a>,
-    shadows: Shadows,
+/// Reads the memory of a domain, or of its shadows.
+pub(crate) struct DomainReader<'a> {
+    pub subject: &'a Subject<'a>,
+    pub shadows: Shadows,
 }
 
 impl Read for DomainReader<'_> {
@@ -380,7 +413,19 @@ impl Read for DomainReader<'_> {
                 read_process(pid, &pieces, buf)
                     .map_err(Error::host(format!("read the memory of process {pid}")))
             }
-            Source::Image(_) => Err(Error::Request("a domain's memory is no image".into())),
+            Source::Image(number) => {
+                let files = self.subject.origin.map_or(&[][..], FrozenImage::files);
+                let none = || Error::Request("the domain was made from no such image".into());
+                let body = files.get(number as usize).ok_or_else(none)?;
+                let mut at = 0;
+                for p in group {
+                    let n = p.len as usize;
+                    body.read(p.addr, &mut buf[at..at + n])
+                        .map_err(Error::host(format!("read {}", body.path.display())))?;
+                    at += n;
+                }
+                Ok(())
+            }
         }
     }
 }

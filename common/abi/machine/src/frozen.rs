@@ -131,6 +131,59 @@ pub struct Segment {
     pub offset: u64,
 }
 
+/// What of one file of an image a clone has mapped behind [`crate::layout::FROZEN_PAGES_BASE`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Bytes; 0: there is none.
+    pub len: u64,
+    /// Where it lies behind that base.
+    pub at: u64,
+}
+
+/// The segments of the page file that a clone's host leaves in the image and its ancestors, as long as nobody writes to them: one
+/// [`Window`] a file, in order of [`Segment::file`]. What has no window the host copies.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kept([Window; 1 + MAX_ANCESTORS]);
+
+/// What is kept of an image with these segments, among which those of the page file come first.
+#[must_use]
+pub fn kept(segments: &[Segment]) -> Kept {
+    // First and last byte of each.
+    let mut bounds = [(u64::MAX, 0u64); 1 + MAX_ANCESTORS];
+    for s in segments.iter().take_while(|s| s.space == PAGEFILE) {
+        if let Some((start, end)) = bounds.get_mut(s.file as usize) {
+            *start = s.offset.min(*start);
+            *end = s.offset.saturating_add(s.len).max(*end);
+        }
+    }
+    let mut all = Kept::default();
+    let mut at = 0;
+    for (window, (start, end)) in all.0.iter_mut().zip(bounds) {
+        let len = end.saturating_sub(start);
+        if len > 0 && len <= crate::layout::FROZEN_PAGES_MAX - at {
+            *window = Window { offset: start, len, at };
+            at += len;
+        }
+    }
+    all
+}
+
+impl Kept {
+    /// The files' windows, with the files' numbers.
+    pub fn windows(&self) -> impl Iterator<Item = (u32, Window)> + '_ {
+        (0..).zip(self.0).filter(|(_, w)| w.len > 0)
+    }
+
+    /// Where a segment lies behind [`crate::layout::FROZEN_PAGES_BASE`], if it is kept.
+    #[must_use]
+    pub fn place(&self, s: &Segment) -> Option<u64> {
+        let window = self.0.get(s.file as usize).filter(|w| w.len > 0 && s.space == PAGEFILE)?;
+        Some(window.at + s.offset.checked_sub(window.offset)?)
+    }
+}
+
 /// Bytes of [`Segment`].
 pub const SEGMENT_SIZE: u64 = size_of::<Segment>() as u64;
 /// Bytes of [`Header`].

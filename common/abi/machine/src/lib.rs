@@ -50,6 +50,10 @@ pub mod layout {
     pub const FROZEN_BASE: u64 = 0x7ee0_0000_0000;
     /// Largest size of these tables in bytes.
     pub const FROZEN_MAX: u64 = 1 << 30;
+    /// What the frozen image a clone was made from has of the page file, read-only ([`super::frozen::kept`]).
+    pub const FROZEN_PAGES_BASE: u64 = FROZEN_BASE + FROZEN_MAX;
+    /// Largest size of that in bytes.
+    pub const FROZEN_PAGES_MAX: u64 = NETWORK_BASE - FROZEN_PAGES_BASE;
     /// The channel to the network service (`common/abi/service`).
     pub const NETWORK_BASE: u64 = 0x7ef0_0000_0000;
     /// The channel to the storage service.
@@ -142,7 +146,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -333,6 +337,9 @@ pub mod event {
     /// The list behind the swap region (see [`super::swap`]) is a new one, of the number
     /// [`super::VirtualRegisters::swap_round`]: these pages should leave memory.
     pub const SWAP: u64 = 1 << 13;
+    /// The host copies the page file ahead of a freeze: note what is written to it from now on, list what of it is still in the frozen
+    /// image of a clone as at a freeze, and answer in [`super::VirtualRegisters::log_answer`].
+    pub const LOG: u64 = 1 << 14;
     /// Used inside the guest: a request for PID 1 (new address space, timer) was queued.
     pub const KERNEL: u64 = 1 << 63;
 }
@@ -416,6 +423,21 @@ pub struct VirtualRegisters {
     /// Said with [`state::FROZEN`]: when the domain has something to do by itself, on its monotonic clock in nanoseconds; 1 if it
     /// has just now, [`NEVER_DUE`] if only something from outside will wake it. 0 before.
     pub next_due: AtomicU64,
+    /// Said with [`state::FROZEN`] and after [`event::LOG`]: how many [`frozen::Segment`]s there are at `kept_at`. First, in order, come
+    /// the runs of a clone's page file that are still in its frozen image; then `written_runs`. Only `addr` and `len` say something.
+    pub kept_runs: AtomicU64,
+    /// Where in the arena they are.
+    pub kept_at: AtomicU64,
+    /// Said with [`state::FROZEN`]: how many of them are runs of the page file that may have been written since [`event::LOG`].
+    pub written_runs: AtomicU64,
+    /// Bytes of the page file about which `written_runs` says anything; what lies behind may have been written. 0: nothing is known.
+    pub logged: AtomicU64,
+    /// Bytes of the page file that are still in the frozen image: the guest kernel says it, for stats.
+    pub kept_bytes: AtomicU64,
+    /// The answer to [`event::LOG`]: [`LOG_ON`] or [`LOG_REFUSED`]. 0 before.
+    pub log_answer: AtomicU32,
+    /// Zero.
+    pub reserved: AtomicU32,
 }
 
 /// See [`VirtualRegisters::layer_stays`].
@@ -427,6 +449,11 @@ pub mod layer_files {
     /// As they are: the domain only stands still, and nobody takes its memory.
     pub const AS_THEY_ARE: u32 = 2;
 }
+
+/// See [`VirtualRegisters::log_answer`]: it is noted what is written.
+pub const LOG_ON: u32 = 1;
+/// See [`VirtualRegisters::log_answer`]: it is not; the domain did not stop for it.
+pub const LOG_REFUSED: u32 = 2;
 
 /// See [`VirtualRegisters::next_due`].
 pub const NEVER_DUE: u64 = u64::MAX;
@@ -512,7 +539,7 @@ pub struct RingHeader {
 const _: () = {
     assert!(size_of::<StartInfo>() == 176);
     assert!(size_of::<BootArgs>() == 40);
-    assert!(size_of::<VirtualRegisters>() == 160);
+    assert!(size_of::<VirtualRegisters>() == 208);
     assert!(size_of::<RingHeader>() == 128);
     assert!(size_of::<RingHeader>() as u64 <= RING_HEADER_STRIDE);
     assert!(CONSOLE_RINGS as u64 * RING_HEADER_STRIDE <= control::RINGS_DATA - control::RINGS);

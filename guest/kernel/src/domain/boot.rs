@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering;
 use doppel_abi_machine::events::Level;
 use doppel_abi_machine::{event, resume_flags, state};
 use doppel_machine::cpu::{self, ThreadObject};
-use doppel_machine::trap::{CHILD_EVENT, FaultInfo, Personality};
+use doppel_machine::trap::{CHILD_EVENT, FaultInfo, Guard, Personality};
 use doppel_machine::{arena, boot, host};
 
 use crate::core::events::EVENTS;
@@ -48,6 +48,14 @@ impl Personality for Linux {
 
     fn fault(&self, info: FaultInfo) {
         task::fault(info);
+    }
+
+    fn lift_guard(&self, addr: u64) -> Guard {
+        task::current_space().mm.lift_guard(addr)
+    }
+
+    fn mend(&self) -> bool {
+        memory::mend_missed(&task::current_space().mm)
     }
 
     fn exit_work(&self) {
@@ -91,6 +99,8 @@ static PARTS: &[&dyn Fill] = &[
     &crate::core::events::EVENTS,
     &crate::core::log::LOG,
     &crate::core::sched::STANDSTILL,
+    &crate::memory::MISSING,
+    &crate::memory::LOG,
     &crate::process::time::cpu::STOLEN,
     &crate::memory::commit::COMMIT,
     &crate::memory::runtime_patch::ENABLED,
@@ -276,6 +286,9 @@ fn serve(events: u64) {
         storage::end();
         rootfs::close_layer();
         task::end_domain(9);
+    }
+    if events & event::LOG != 0 {
+        FREEZER.log(first::may_freeze());
     }
     if FREEZER.hear(events) && first::may_freeze() && ready_to_freeze() {
         FREEZER.freeze();

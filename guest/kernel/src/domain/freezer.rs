@@ -12,6 +12,7 @@ use crate::core::random;
 use crate::memory::commit::COMMIT;
 use crate::memory::swap::REGION;
 use crate::objects::lookup::open;
+use crate::objects::pages;
 use crate::process::task::SPACES;
 use crate::process::task::SPARES;
 use crate::process::task::TASKS;
@@ -20,7 +21,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use doppel_abi_machine::{NEVER_DUE, event, resume_flags, state};
+use doppel_abi_machine::{LOG_ON, LOG_REFUSED, NEVER_DUE, event, resume_flags, state};
 use doppel_machine::sync::SpinLock;
 use doppel_machine::{boot, host};
 
@@ -67,6 +68,27 @@ fn all_spaces() -> Vec<Arc<Space>> {
     all.sort_unstable_by_key(|s| s.id);
     all.dedup_by_key(|s| s.id);
     all
+}
+
+/// Has every space notice when a program writes to the page file through mappings that are there. All stands still.
+fn guard_all() {
+    let v = boot::vregs();
+    let spaces: Vec<_> = all_spaces().into_iter().filter(|s| s.mm.may_write_pages()).collect();
+    for s in &spaces {
+        s.to_guard.store(true, Ordering::SeqCst);
+    }
+    settle(&v.event_seq, LOOK_AGAIN_NS, u64::MAX, |_| {
+        for s in spaces.iter().filter(|s| s.to_guard.load(Ordering::SeqCst)) {
+            // None to be roused: one is on its way already, but may have looked before; or it has no vCPU that could.
+            if !s.rouse_one() && !s.has_vcpus() {
+                s.to_guard.store(false, Ordering::SeqCst);
+                s.mm.note_mapped();
+            }
+        }
+        let done = |s: &Arc<Space>| !s.to_guard.load(Ordering::SeqCst) && s.stands_still();
+        let ends = v.pending.load(Ordering::SeqCst) & event::SHUTDOWN != 0;
+        (spaces.iter().all(done) || ends).then_some(true)
+    });
 }
 
 /// `VirtualRegisters::next_due` while all stands still.
@@ -151,6 +173,7 @@ impl Freezer {
         if stopped {
             record(Kind::FreezeStill, [0; 3]);
             rootfs::write_layer();
+            pages::tell_host(true);
             if takes_memory {
                 trim::when_still();
             }
@@ -183,8 +206,23 @@ impl Freezer {
         } else {
             self.failed();
         }
+        pages::tell_host(false);
         self.wanted.store(false, Ordering::SeqCst);
         self.go_on(Going::On);
+    }
+
+    /// The host is about to copy the page file ahead of a freeze: notes from here on what is written to it. Runs on PID 1.
+    pub fn log(&self, allowed: bool) {
+        STANDSTILL.ask(true);
+        let stopped = allowed && self.stop_all();
+        if stopped {
+            pages::begin_log(guard_all);
+        }
+        boot::vregs().log_answer.store(if stopped { LOG_ON } else { LOG_REFUSED }, Ordering::SeqCst);
+        STANDSTILL.ask(false);
+        for s in SPACES.hosts.lock().values() {
+            s.wake_all();
+        }
     }
 
     /// Has the spaces map what the host wants shared, and waits for them.

@@ -117,7 +117,12 @@ impl Mm {
                     g.swapped.remove(p.start, p.end);
                 }
                 Advice::Remove => punch.push(removable(p)?),
-                Advice::PopulateRead | Advice::PopulateWrite => p.host(what)?,
+                Advice::PopulateRead | Advice::PopulateWrite => {
+                    if p.v.shared() && super::MISSING.any() {
+                        p.v.map_whole(p.start, 0, p.host_end() - p.start, false)?;
+                    }
+                    p.host(what)?;
+                }
                 Advice::WipeOnFork | Advice::KeepOnFork => {
                     if p.v.shared() || !matches!(p.v.backing, Backing::Anonymous) {
                         return Err(Errno::EINVAL);

@@ -55,6 +55,7 @@ impl Mm {
         if s != start || shown <= start {
             return Ok(());
         }
+        self.guards.release(start, shown);
         host::protect_user(start, shown - start, (v.prot | Prot::READ.when(on)).bits())
             .map_err(|_| Errno::ENOMEM)
     }

@@ -2,18 +2,23 @@
 //!
 //! Pages of a mapped file behind its end have no host mapping, so touching them faults: SIGBUS, unless the file
 //! has grown since, in which case the new pages are mapped and the instruction runs again. So it is with holes of sparse
-//! files, which get memory when they are touched, and below mappings that grow down. Calls that meet such memory are made
-//! again once it is there ([`mend_missed`]).
+//! files and of shared pages that a clone's frozen image still has, which get memory when they are touched, and below mappings that grow
+//! down. Copies of the kernel's that meet such memory have it made too, and go on ([`mend_missed`]), but for those under locks: what
+//! they are to meet is touched before ([`before_copies`]). Only if it has gone between, a call that has moved nothing is made again.
+//! Guards (frozen/guard.rs) are lifted where they are met.
+
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use doppel_abi_machine::layout::{USER_END, USER_START};
 use doppel_machine::host;
-use doppel_machine::trap::FaultInfo;
-use doppel_machine::user::{Missed, take_missed};
+use doppel_machine::trap::{FaultInfo, Guard};
+use doppel_machine::user::{Fault, Missed, UserPtr, take_missed};
 
 use super::OTHERS;
 use super::map::STACK_GUARD;
 use super::vma::{Backing, Prot, VmFlags, Vma};
-use super::{MapAt, Mm, page_down, page_up};
+use super::{MapAt, Mm, PAGE, page_down, page_up};
+use crate::core::part::Part;
 use crate::core::subject::{Resource, subject};
 use crate::process::signal::sig;
 
@@ -59,16 +64,93 @@ pub fn handle_fault(mm: &Mm, info: &FaultInfo) -> FaultOutcome {
     } else {
         Prot::READ
     };
+    if want == Prot::WRITE && info.signo == sig::SIGSEGV && mm.lift_guard(info.addr) == Guard::Lifted {
+        return FaultOutcome::Retry;
+    }
     mm.judge(info.addr, want, info.signo, as_is)
 }
 
-/// After a call of the current thread, whose memory this is, has met memory that was not there (EFAULT): whether it is now.
+/// After a copy of the kernel's has met memory of the current space, whose map this is, that was not there: whether it is now.
 #[cold]
 pub fn mend_missed(mm: &Mm) -> bool {
     take_missed().is_some_and(|m| mm.mend(m))
 }
 
+/// Copies `len` bytes from or to memory of the current space, whose map this is, as far as it is there or can be: `step(done)` copies
+/// what follows `done` bytes, up to a fault; gives how many bytes were copied.
+pub fn copy_mended(
+    mm: &Mm,
+    len: usize,
+    mut step: impl FnMut(usize) -> core::result::Result<usize, Fault>,
+) -> core::result::Result<usize, Fault> {
+    let (mut done, mut retries) = (0, 0);
+    loop {
+        let got = step(done).unwrap_or(0);
+        done += got;
+        retries = if got == 0 { retries + 1 } else { 0 };
+        if done >= len || retries > MAX_RETRIES || !mend_missed(mm) {
+            break;
+        }
+    }
+    if done == 0 && len != 0 { Err(Fault) } else { Ok(done) }
+}
+
+/// Whether pages may be mapped into programs that have to be touched before they are there.
+#[derive(Default)]
+pub struct Missing(AtomicBool);
+
+/// The domain's.
+pub static MISSING: Part<Missing> = Part::new();
+
+impl Missing {
+    /// There are some from here on, or none yet.
+    pub fn set(&self, any: bool) {
+        self.0.store(any, Ordering::SeqCst);
+    }
+
+    /// Whether there may be some.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Before a call copies many bytes from or to memory of the current space, holding locks: what can be there is there then, so that it
+/// is not cut short. Pages may miss in clones ([`super::PageObject::map_lazily`]), and holes of sparse files; once there they stay.
+#[inline]
+pub fn before_copies(at: UserPtr, len: usize) {
+    if len != 0 && MISSING.any() {
+        touch_all(at, len);
+    }
+}
+
+#[cold]
+fn touch_all(at: UserPtr, len: usize) {
+    (OTHERS.get().here)(&mut |mm| mm.touch(at.0, at.0.saturating_add(len as u64)));
+}
+
 impl Mm {
+    /// Touches the pages of `start..end` that may miss.
+    fn touch(&self, start: u64, end: u64) {
+        let pages: alloc::vec::Vec<(u64, u64)> = {
+            let g = self.lock();
+            let may_miss = |v: &Vma| matches!(v.backing, Backing::Pages(_)) && !v.prot.is_empty();
+            let mine = g.map.overlapping(start, end).filter(|(.., v)| may_miss(v));
+            mine.map(|(s, e, v)| (s.max(start), e.min(end).min(s + v.mapped_len(e - s)))).collect()
+        };
+        for (mut at, end) in pages {
+            let mut retries = 0;
+            while at < end {
+                if UserPtr(at & !3).load_u32().is_ok() {
+                    (at, retries) = (page_down(at) + PAGE, 0);
+                } else if retries > MAX_RETRIES || !mend_missed(self) {
+                    break;
+                }
+                retries += 1;
+            }
+        }
+    }
+
     fn judge(&self, addr: u64, want: Prot, signo: i32, as_is: FaultOutcome) -> FaultOutcome {
         let segv = |code| FaultOutcome::Signal { signo: sig::SIGSEGV, code, addr };
         let bus = FaultOutcome::Signal { signo: sig::SIGBUS, code: BUS_ADRERR, addr };
@@ -90,9 +172,12 @@ impl Mm {
             // Neither the domain nor the host has memory for a page of the page file.
             return bus;
         }
+        if signo == sig::SIGSEGV && want == Prot::WRITE && v.may_write_pages() {
+            // A guard that is not on the list: the space was forked meanwhile.
+            v.unguard(start, end, addr);
+        }
         // The tree allows it, so another thread changed the mapping between the fault and now: look again.
-        g.last_retry = if g.last_retry.0 == addr { (addr, g.last_retry.1 + 1) } else { (addr, 1) };
-        if g.last_retry.1 <= MAX_RETRIES {
+        if g.may_retry(addr) {
             FaultOutcome::Retry
         } else if signo == sig::SIGBUS {
             bus
@@ -136,6 +221,10 @@ impl Mm {
             Some((start, end, v)) => {
                 let rel = missed.page - start;
                 let there = rel < v.mapped_len(end - start);
+                if !missed.bus && there && v.may_write_pages() {
+                    v.unguard(start, end, missed.page);
+                    return g.may_retry(missed.page);
+                }
                 missed.bus && there && v.fill_hole(start, end - start, rel).is_ok()
             }
         }
@@ -155,6 +244,14 @@ impl Mm {
         }
         g.map.update(start, end, |_, _, v| v.present = new);
         true
+    }
+}
+
+impl super::map::Inner {
+    /// Whether what failed at `addr` may be tried once more.
+    fn may_retry(&mut self, addr: u64) -> bool {
+        self.last_retry = if self.last_retry.0 == addr { (addr, self.last_retry.1 + 1) } else { (addr, 1) };
+        self.last_retry.1 <= MAX_RETRIES
     }
 }
 
@@ -222,6 +319,7 @@ pub fn unmap_behind(mm: &Mm, id: u64, len: u64) {
         .map(|(s, e, v)| (s, e, v.mapped_len(e - s), end.saturating_sub(v.offset).min(e - s)))
         .collect();
     for (s, e, old, new) in list {
+        mm.guards.release(s + new, s + old);
         if new < old && host::unmap_user(s + new, old - new).is_err() {
             // The host has too many mappings: the pages stay and read as zeros.
             continue;

@@ -10,6 +10,7 @@ use doppel_machine::host;
 use doppel_machine::sync::{SpinGuard, SpinLock};
 
 use super::commit::Commit;
+use super::frozen::LOG;
 use super::swap;
 use super::vma::{Prot, VmFlags, Vma};
 use super::{Layout, PAGE, page_up};
@@ -91,6 +92,8 @@ pub struct Mm {
     pub(super) traps: super::runtime_patch::Traps,
     /// Whether there are patches made at run time.
     pub(super) has_late: AtomicBool,
+    /// What faults when it is written.
+    pub(super) guards: super::frozen::Guards,
 }
 
 impl Default for Mm {
@@ -100,6 +103,7 @@ impl Default for Mm {
             commit: COMMIT.get(),
             traps: super::runtime_patch::Traps::default(),
             has_late: AtomicBool::new(false),
+            guards: super::frozen::Guards::default(),
         }
     }
 }
@@ -350,6 +354,12 @@ impl Mm {
         }
         let mut charged = 0;
         for (s, e, host_end) in runs {
+            if prot.contains(Prot::WRITE) && LOG.pages().is_some() {
+                // It may be written from here on.
+                g.map.overlapping(s, e).filter(|(.., v)| v.shared()).for_each(|(from, to, v)| {
+                    v.note_written_to(0, v.mapped_len(to - from));
+                });
+            }
             if host_end > s && host::protect_user(s, host_end - s, prot.bits()).is_err() {
                 result = Err(Errno::ENOMEM);
                 break;
@@ -440,6 +450,7 @@ impl Mm {
         for &(s, e) in &wiped {
             new.swapped.remove(s, e);
         }
+        let guards = self.guards.fork(&gone);
         new.leftovers = gone;
         new.wiped = wiped;
         Ok(Self {
@@ -447,6 +458,7 @@ impl Mm {
             commit: self.commit,
             traps: super::runtime_patch::Traps::default(),
             has_late: AtomicBool::new(self.has_late.load(Ordering::SeqCst)),
+            guards,
         })
     }
 

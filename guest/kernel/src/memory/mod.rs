@@ -12,13 +12,13 @@ pub(crate) mod advise;
 pub(crate) mod commit;
 mod dump;
 mod fault;
+mod frozen;
 pub(crate) mod image_patch;
 mod layout;
 mod map;
 pub(crate) mod mapped;
 pub mod remap;
 mod report;
-mod restore;
 pub(crate) mod runtime_patch;
 mod share;
 pub(crate) mod swap;
@@ -33,7 +33,11 @@ use crate::core::hook::Hook;
 
 pub use commit::Commit;
 pub use dump::DumpVma;
-pub use fault::{FaultOutcome, FutexPlace, handle_fault, mend_missed, object_shrunk, unmap_behind};
+pub use fault::{
+    FaultOutcome, FutexPlace, MISSING, before_copies, copy_mended, handle_fault, mend_missed, object_shrunk,
+    unmap_behind,
+};
+pub use frozen::LOG;
 pub use layout::{Layout, random_u64};
 pub use map::{Areas, MapAt, Mm};
 pub use mapped::Mapped;
@@ -43,6 +47,9 @@ pub use vma::{Backing, Prot, VmFlags, Vma};
 
 /// Runs a function on something of every thread.
 pub type EachThread = fn(&mut dyn FnMut(&Task));
+
+/// Runs a function on a memory map.
+pub type WithMap = fn(&mut dyn FnMut(&Mm));
 
 /// What memory asks of the threads and spaces of the domain.
 #[derive(Clone, Copy)]
@@ -54,6 +61,8 @@ pub struct Others {
     pub each_thread: EachThread,
     /// [`unmap_behind`] in every space that maps an object which is shorter now.
     pub object_shrunk: fn(id: u64, len: u64),
+    /// Runs a function on the memory map of the current space.
+    pub here: WithMap,
     /// Whether the host still saves memory as it was at a freeze, from copies of the domain's processes.
     pub saved_still: fn() -> bool,
 }
@@ -102,13 +111,27 @@ pub trait PageObject: Send + Sync {
     /// ENOSPC or ENOMEM when the domain's limit is reached.
     fn map_range(&self, offset: u64, len: u64, each: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()>;
 
-    /// As [`Self::map_range`], but allocates nothing: what has no space comes as `None`.
+    /// As [`Self::map_range`], but what is still in the frozen image need not be copied yet, and comes as `None`.
+    fn map_lazily(
+        &self,
+        offset: u64,
+        len: u64,
+        each: &mut dyn FnMut(Option<u64>, u64) -> Result<()>,
+    ) -> Result<()>;
+
+    /// As [`Self::map_lazily`], but allocates nothing: what has no space comes as `None`, too.
     fn map_present(
         &self,
         offset: u64,
         len: u64,
         each: &mut dyn FnMut(Option<u64>, u64) -> Result<()>,
     ) -> Result<()>;
+
+    /// Where in the page file these bytes are, from page to page; what is not there comes as `None`.
+    fn places(&self, offset: u64, len: u64, each: &mut dyn FnMut(Option<u64>, u64));
+
+    /// Notes, if that is noted, that these bytes may be written through a mapping.
+    fn note_mapped(&self, offset: u64, len: u64);
 
     /// Whether giving the bytes `offset..offset+len` space would take much of what is left.
     fn is_sparse(&self, offset: u64, len: u64) -> bool;

@@ -211,7 +211,7 @@ fn site_before(regs: &UserContext) -> Option<Site> {
     const NEVER: [u32; 5] = [nr::RT_SIGRETURN, nr::CLONE, nr::FORK, nr::VFORK, nr::CLONE3];
     let number = u32::try_from(regs.orig_rax).ok().filter(|n| n >> 31 == 0 && !NEVER.contains(n))?;
     let from = regs.rip.checked_sub(9)?;
-    let code: [u8; 9] = UserPtr(from).read().ok()?;
+    let code: [u8; 9] = UserPtr(from).peek().ok()?;
     let loads = code[3..7] == number.to_le_bytes() && code[7..] == [0x0f, 0x05];
     let len = match code[..3] {
         _ if !loads => return None,
@@ -243,13 +243,13 @@ fn called_at(regs: &UserContext) -> Vec<u64> {
 
 /// Where the call before the return address `back` leads.
 fn callee(regs: &UserContext, back: u64) -> Option<u64> {
-    let code: [u8; 7] = UserPtr(back - 7).read().ok()?;
+    let code: [u8; 7] = UserPtr(back - 7).peek().ok()?;
     let rel = i64::from(i32::from_le_bytes([code[3], code[4], code[5], code[6]]));
     let low = [regs.rax, regs.rcx, regs.rdx, regs.rbx, regs.rsp, regs.rbp, regs.rsi, regs.rdi];
     let high = [regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15];
     match code {
         [_, _, 0xe8, ..] => Some(back.wrapping_add_signed(rel)),
-        [_, 0xff, 0x15, ..] => UserPtr(back.wrapping_add_signed(rel)).read().ok(),
+        [_, 0xff, 0x15, ..] => UserPtr(back.wrapping_add_signed(rel)).peek().ok(),
         // By a register, if it still holds the address.
         [.., 0x41, 0xff, r @ 0xd0..=0xd7] => Some(high[usize::from(r - 0xd0)]),
         [.., 0xff, r @ 0xd0..=0xd7] => Some(low[usize::from(r - 0xd0)]),
@@ -259,7 +259,7 @@ fn callee(regs: &UserContext, back: u64) -> Option<u64> {
 
 /// Where code that is only a jump leads: a call through a procedure linkage table.
 fn jumps_on(at: u64) -> Option<u64> {
-    let mut code: [u8; 11] = UserPtr(at).read().ok()?;
+    let mut code: [u8; 11] = UserPtr(at).peek().ok()?;
     let mut end = at;
     if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
         code.rotate_left(4);
@@ -271,7 +271,7 @@ fn jumps_on(at: u64) -> Option<u64> {
     }
     let rel = |b: &[u8]| Some(i64::from(i32::from_le_bytes(b.try_into().ok()?)));
     match code {
-        [0xff, 0x25, ..] => UserPtr((end + 6).wrapping_add_signed(rel(&code[2..6])?)).read().ok(),
+        [0xff, 0x25, ..] => UserPtr((end + 6).wrapping_add_signed(rel(&code[2..6])?)).peek().ok(),
         [0xe9, ..] => Some((end + 5).wrapping_add_signed(rel(&code[1..5])?)),
         _ => None,
     }
@@ -284,7 +284,7 @@ fn proven(site: &Site, start: u64, high: u64) -> bool {
         return false;
     }
     let mut code = vec![0u8; (end - start) as usize];
-    UserPtr(start).read_bytes(&mut code).is_ok() && x86::reaches(&code, (site.mov - start) as usize, site.len)
+    UserPtr(start).peek_bytes(&mut code).is_ok() && x86::reaches(&code, (site.mov - start) as usize, site.len)
 }
 
 /// Whether text may be changed there.
@@ -301,7 +301,7 @@ fn write_text(at: u64, bytes: &[u8], prot: Prot) -> bool {
     if host::protect_user(page, PAGE, Prot::RW.bits()).is_err() {
         return false;
     }
-    let done = UserPtr(at).write_bytes(bytes).is_ok();
+    let done = UserPtr(at).poke_bytes(bytes).is_ok();
     // The page exists, so this fails only if the host splits its mapping and has no room: it was split just now.
     let back = host::protect_user(page, PAGE, prot.bits()).is_ok();
     assert!(back, "the protection of program text at {at:#x} cannot be given back");
@@ -323,7 +323,7 @@ impl Mm {
         // Everything may have changed before the others stopped.
         let mut code = [0u8; 9];
         let code = &mut code[..site.len + 2];
-        UserPtr(site.mov).read_bytes(code).ok()?;
+        UserPtr(site.mov).peek_bytes(code).ok()?;
         if !code.starts_with(&site.original) || !code.ends_with(&[0x0f, 0x05]) {
             return None;
         }
@@ -397,7 +397,7 @@ impl Mm {
         })
     }
 
-    /// The lock of the map, with no patch in `start..end` as long as it is held.
+    /// The lock of the map, with no patch and no guard in `start..end` as long as it is held.
     pub(super) fn lock_changing(&self, start: u64, end: u64) -> Result<SpinGuard<'_, Inner>> {
         self.lock_changing_both((start, end), (0, 0))
     }
@@ -409,6 +409,8 @@ impl Mm {
             self.before_change(b.0, b.1)?;
             let g = self.lock();
             if !g.runtime_patches.concerns(a.0, a.1) && !g.runtime_patches.concerns(b.0, b.1) {
+                self.guards.release(a.0, a.1);
+                self.guards.release(b.0, b.1);
                 return Ok(g);
             }
         }
@@ -470,7 +472,7 @@ fn take_back(g: &mut Inner, start: u64, end: u64) {
         if host::protect_user(page, PAGE, Prot::RW.bits()).is_err() {
             continue;
         }
-        if UserPtr(site.mov).read::<[u8; JUMP]>() == Ok(jump) {
+        if UserPtr(site.mov).peek::<[u8; JUMP]>() == Ok(jump) {
             write_text(site.mov, &site.original, prot);
         } else {
             let back = host::protect_user(page, PAGE, prot.bits()).is_ok();

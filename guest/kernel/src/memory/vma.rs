@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use doppel_algo::rangemap::Piece;
-use doppel_machine::{host, pagefile};
+use doppel_machine::{frozen, host, pagefile};
 
 use super::Mapped;
 use super::{PAGE, PageObject, page_up};
@@ -13,6 +13,9 @@ use super::{PAGE, PageObject, page_up};
 const HOLES: u64 = 1024;
 const HOLE_MIN: u64 = 64 << 10;
 const HOLE_MAX: u64 = 2 << 20;
+/// Lengths of shared mappings whose pages may stay in the frozen image until they are touched. Shorter ones are where programs have
+/// calls store their results, which must not be made twice. A longer one could become more mappings than the host allows.
+const LAZY: core::ops::RangeInclusive<u64> = 1 << 20..=32 << 30;
 
 bitflags::bitflags! {
     /// What may be done with memory (`PROT_` of `mmap(2)`).
@@ -167,21 +170,35 @@ impl Vma {
             Backing::Image { base, .. } => map(at, len, host::Backing::Image(base + self.offset + from)),
             Backing::Pages(o) if self.may_be_sparse() && o.is_sparse(self.offset + from, len) => {
                 let mut at = at;
+                super::MISSING.set(true);
                 o.map_present(self.offset + from, len, &mut |off, n| {
                     map(at, n, self.page_file(off.unwrap_or(pagefile::size())))?;
                     at += n;
                     Ok(())
                 })
             }
-            Backing::Pages(o) => {
+            Backing::Pages(o) if self.shared() && LAZY.contains(&len) => {
                 let mut at = at;
-                o.map_range(self.offset + from, len, &mut |off, n| {
-                    map(at, n, self.page_file(off))?;
+                o.map_lazily(self.offset + from, len, &mut |off, n| {
+                    map(at, n, self.page_file(off.unwrap_or(pagefile::size())))?;
                     at += n;
                     Ok(())
                 })
             }
+            Backing::Pages(_) => self.map_whole(start, from, to, populate),
         }
+    }
+
+    /// As [`Self::map_host`] for pages of an object, all of which get memory in the page file.
+    pub fn map_whole(&self, start: u64, from: u64, to: u64, populate: bool) -> crate::Result<()> {
+        let Backing::Pages(o) = &self.backing else { return Err(crate::Errno::EFAULT) };
+        let mut at = start + from;
+        o.map_range(self.offset + from, to - from, &mut |off, n| {
+            host::map_user(at, n, self.prot.bits(), self.page_file(off), populate)
+                .map_err(|_| crate::Errno::ENOMEM)?;
+            at += n;
+            Ok(())
+        })
     }
 
     /// How pages of the page file are mapped.
@@ -194,7 +211,8 @@ impl Vma {
     }
 
     /// Whether pages without memory may wait until they are touched: those of files, and where MAP_NORESERVE says so.
-    /// Until then the host maps what lies behind the end of the page file, so that touching them faults (SIGBUS).
+    /// Until then the host maps what lies behind the end of the page file, so that touching them faults (SIGBUS). So it is with
+    /// shared pages that are still in the frozen image.
     fn may_be_sparse(&self) -> bool {
         self.file.is_some() || self.flags.contains(VmFlags::NO_CHARGE)
     }
@@ -203,7 +221,7 @@ impl Vma {
     /// follow. Shared ones are mapped too; around a private one the program may have pages of its own.
     pub fn fill_hole(&self, start: u64, len: u64, rel: u64) -> crate::Result<()> {
         let Backing::Pages(o) = &self.backing else { return Err(crate::Errno::EFAULT) };
-        if !self.may_be_sparse() {
+        if !(self.may_be_sparse() || self.shared() && frozen::is_clone()) {
             return Err(crate::Errno::EFAULT);
         }
         let mapped = self.mapped_len(len);

@@ -69,6 +69,8 @@ pub struct Vcpu {
     pub(crate) fault: UnsafeCell<FaultInfo>,
     /// Where a copy of the kernel's last met memory that was not there ([`crate::memory::user::take_missed`]).
     pub(crate) missed: AtomicU64,
+    /// Where a copy was tried once more, in case another vCPU had lifted a guard there.
+    pub(crate) retried: AtomicU64,
 }
 
 pinned!(Vcpu {

@@ -2,9 +2,12 @@
 //!
 //! Programs map the same pages and may write to them at any time, so bytes are only ever copied, never
 //! referenced. Offsets are checked against the window; allocation of it is the kernel's business.
+//! In a clone pages that nobody has written to since are still in its frozen image ([`Place::Frozen`]): which ones
+//! is the kernel's business too.
 
 use doppel_abi_machine::layout::{IMAGE_BASE, PAGEFILE_BASE};
 
+use crate::memory::frozen;
 use crate::memory::user::{self, Fault, UserPtr};
 use crate::rings::control::start_info;
 
@@ -14,14 +17,42 @@ fn window(off: u64, len: usize) -> u64 {
     PAGEFILE_BASE + off
 }
 
+/// Where bytes lie that are only read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the page file, at this offset.
+    Own(u64),
+    /// In what the frozen image has of the page file, at this offset ([`frozen::kept_pages`]).
+    Frozen(u64),
+}
+
+impl Place {
+    /// The place so many bytes further.
+    #[must_use]
+    pub fn behind(self, bytes: u64) -> Self {
+        match self {
+            Self::Own(off) => Self::Own(off + bytes),
+            Self::Frozen(off) => Self::Frozen(off + bytes),
+        }
+    }
+
+    #[inline]
+    fn address(self, len: usize) -> u64 {
+        match self {
+            Self::Own(off) => window(off, len),
+            Self::Frozen(off) => frozen::window(off, len),
+        }
+    }
+}
+
 /// Size of the page file in bytes.
 pub fn size() -> u64 {
     start_info().pagefile_size
 }
 
 /// Copies from the page file into a kernel buffer.
-pub fn read(off: u64, buf: &mut [u8]) {
-    let src = window(off, buf.len());
+pub fn read(from: Place, buf: &mut [u8]) {
+    let src = from.address(buf.len());
     // SAFETY: src lies in the window, buf is ours; the copy is a plain byte copy without references to src.
     let left = unsafe { user::copy_raw(buf.as_mut_ptr() as u64, src, buf.len() as u64) };
     assert!(left == 0, "page file not readable (host out of memory?)");
@@ -47,8 +78,8 @@ pub fn zero(off: u64, len: usize) {
 }
 
 /// Copies page file bytes to user memory up to the first fault; returns how many.
-pub fn copy_to_user(off: u64, dst: UserPtr, len: usize) -> Result<usize, Fault> {
-    let src = window(off, len);
+pub fn copy_to_user(from: Place, dst: UserPtr, len: usize) -> Result<usize, Fault> {
+    let src = from.address(len);
     dst.transfer(len, |d| (d, src))
 }
 
@@ -58,13 +89,14 @@ pub fn copy_from_user(off: u64, src: UserPtr, len: usize) -> Result<usize, Fault
     src.transfer(len, |s| (dst, s))
 }
 
-/// Copies within the page file (ranges may not overlap).
-pub fn copy(from: u64, to: u64, len: usize) {
-    let src = window(from, len);
+/// Copies what the frozen image has to the page file; false if the host cannot read it, or has no memory.
+#[must_use]
+pub fn copy_from_frozen(from: u64, to: u64, len: usize) -> bool {
+    let src = frozen::window(from, len);
     let dst = window(to, len);
-    // SAFETY: both lie in the window; a plain byte copy.
+    // SAFETY: both lie in their windows; a plain byte copy.
     let left = unsafe { user::copy_raw(dst, src, len as u64) };
-    assert!(left == 0, "page file not accessible (host out of memory?)");
+    left == 0
 }
 
 /// Copies into the page file from an address inside a channel.
@@ -76,8 +108,8 @@ pub(crate) fn take(to: u64, from: u64, len: usize) {
 }
 
 /// Copies from the page file to an address inside a channel.
-pub(crate) fn give(from: u64, to: u64, len: usize) {
-    let src = window(from, len);
+pub(crate) fn give(from: Place, to: u64, len: usize) {
+    let src = from.address(len);
     // SAFETY: as for take.
     let left = unsafe { user::copy_raw(to, src, len as u64) };
     assert!(left == 0, "page file not accessible (host out of memory?)");

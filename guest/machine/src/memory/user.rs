@@ -2,7 +2,12 @@
 //!
 //! Key types: [`UserPtr`] is an address a program *alleges* to be its own; nothing can be read through it
 //! without a copy that checks the range and survives a fault ([`Fault`] = EFAULT). Copies run on the
-//! current address space only. The copy routines are the exception table: a host SIGSEGV or SIGBUS whose
+//! current address space only.
+//!
+//! A page that a program may use need not be there yet ([`Personality::mend`](crate::trap::Personality::mend)). Copies of whole values
+//! ([`UserPtr::read`], [`UserPtr::write`] and their like) have such pages made and go on: a call that has had an effect stores its result
+//! there, and must not be made twice. So they are for those who hold no lock. Copies up to the first fault (`_some`) are for those who
+//! do; what these are to meet is made before (`before_copies` of the kernel above). The copy routines are the exception table: a host SIGSEGV or SIGBUS whose
 //! program counter lies in one of them resumes at its fix-up (trap.rs).
 
 use alloc::vec::Vec;
@@ -113,7 +118,17 @@ impl UserPtr {
     /// Copies `dst.len()` bytes from user memory.
     #[inline]
     pub fn read_bytes(self, dst: &mut [u8]) -> Result<(), Fault> {
-        if self.read_some(dst)? == dst.len() { Ok(()) } else { Err(Fault) }
+        self.range(dst.len())?;
+        // SAFETY: as for read_some.
+        let left = unsafe { copy_user(dst.as_mut_ptr() as u64, self.0, dst.len() as u64) };
+        if left == 0 { Ok(()) } else { self.read_on(dst, left) }
+    }
+
+    /// Goes on with a copy that has faulted.
+    #[cold]
+    #[inline(never)]
+    fn read_on(self, dst: &mut [u8], left: u64) -> Result<(), Fault> {
+        mended(dst.len(), left, |done| self.add(done as u64).read_some(&mut dst[done..]))
     }
 
     /// Copies from user memory up to the first fault; `Err` if not even one byte could be read.
@@ -143,7 +158,17 @@ impl UserPtr {
     /// Copies `src` to user memory.
     #[inline]
     pub fn write_bytes(self, src: &[u8]) -> Result<(), Fault> {
-        if self.write_some(src)? == src.len() { Ok(()) } else { Err(Fault) }
+        self.range(src.len())?;
+        // SAFETY: as for write_some.
+        let left = unsafe { copy_user(self.0, src.as_ptr() as u64, src.len() as u64) };
+        if left == 0 { Ok(()) } else { self.write_on(src, left) }
+    }
+
+    /// Goes on with a copy that has faulted.
+    #[cold]
+    #[inline(never)]
+    fn write_on(self, src: &[u8], left: u64) -> Result<(), Fault> {
+        mended(src.len(), left, |done| self.add(done as u64).write_some(&src[done..]))
     }
 
     /// Copies to user memory up to the first fault; `Err` if not even one byte could be written.
@@ -176,6 +201,26 @@ impl UserPtr {
     #[inline]
     pub fn write<T: Pod>(self, v: &T) -> Result<(), Fault> {
         self.write_bytes(bytes_of(v))
+    }
+
+    /// As [`Self::read_bytes`], for those who hold locks: what is not there is a fault.
+    #[inline]
+    pub fn peek_bytes(self, dst: &mut [u8]) -> Result<(), Fault> {
+        if self.read_some(dst)? == dst.len() { Ok(()) } else { Err(Fault) }
+    }
+
+    /// As [`Self::read`], for those who hold locks.
+    #[inline]
+    pub fn peek<T: Pod>(self) -> Result<T, Fault> {
+        let mut v = zeroed::<T>();
+        self.peek_bytes(bytes_of_mut(&mut v))?;
+        Ok(v)
+    }
+
+    /// As [`Self::write_bytes`], for those who hold locks.
+    #[inline]
+    pub fn poke_bytes(self, src: &[u8]) -> Result<(), Fault> {
+        if self.write_some(src)? == src.len() { Ok(()) } else { Err(Fault) }
     }
 
     /// Copies a NUL-terminated string of at most `buf.len()` bytes (with its NUL) and returns its length
@@ -231,6 +276,25 @@ pub(crate) fn missed(addr: u64, bus: bool) -> u64 {
 pub fn take_missed() -> Option<Missed> {
     let word = crate::cpu::vcpu().missed.swap(0, core::sync::atomic::Ordering::Relaxed);
     (word != 0).then_some(Missed { page: word & !(layout::PAGE - 1), bus: word & 2 != 0 })
+}
+
+/// How often in a row a copy that does not come on is tried again.
+const RETRIES: u32 = 64;
+
+/// Goes on with a copy of `len` bytes of which so many are left, as long as the memory that it meets can be made.
+fn mended(len: usize, left: u64, mut rest: impl FnMut(usize) -> Result<usize, Fault>) -> Result<(), Fault> {
+    let mut done = len - left as usize;
+    let mut retries = 0;
+    // Where the kernel's functions are tested there is no kernel.
+    while crate::trap::has_personality() && crate::trap::personality().mend() && retries < RETRIES {
+        let got = rest(done).unwrap_or(0);
+        retries = if got == 0 { retries + 1 } else { 0 };
+        done += got;
+        if done == len {
+            return Ok(());
+        }
+    }
+    Err(Fault)
 }
 
 #[inline]

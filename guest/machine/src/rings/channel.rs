@@ -90,7 +90,7 @@ impl Channel {
     }
 
     /// Copies bytes of the page file into it.
-    pub fn put_from_pages(&self, offset: u64, from: u64, len: usize) {
+    pub fn put_from_pages(&self, offset: u64, from: pagefile::Place, len: usize) {
         pagefile::give(from, self.range(offset, len), len);
     }
 

@@ -24,12 +24,14 @@ use crate::host::{self, nr};
 use crate::memory::user::{self, Fixup};
 use crate::task::{Frame, LIVE, PLAIN, Task, UserContext};
 use crate::xstate::{XSAVE_SIZE, used_size};
-pub use personality::{FaultInfo, Personality};
-pub(crate) use personality::{personality, set_personality};
+pub use personality::{FaultInfo, Guard, Personality};
+pub(crate) use personality::{has_personality, personality, set_personality};
 
 /// Set when a child of PID 1 changed state (SIGCHLD); its event loop looks at it.
 pub static CHILD_EVENT: AtomicU32 = AtomicU32::new(0);
 
+/// Bit of a page fault's error code.
+const WRITE: u64 = 2;
 const FLAG_TF: u64 = 0x100;
 /// Flags with which the guest kernel begins: interrupts on, all else clear (with DF copies would run backwards).
 const FLAGS_CLEAR: u64 = 0x202;
@@ -254,6 +256,10 @@ fn kernel_signal(signo: i32, info: &HostSiginfo, regs: &mut HostRegs) {
         return;
     }
     let fixup = user::fixup(regs.rip);
+    if fixup.is_some() && signo == SIGSEGV && regs.err & WRITE != 0 && lifted(info.addr) {
+        // The copy goes on.
+        return;
+    }
     if fixup.is_some() {
         vcpu().missed.store(user::missed(info.addr, signo == SIGBUS), Ordering::Relaxed);
     }
@@ -272,6 +278,24 @@ fn kernel_signal(signo: i32, info: &HostSiginfo, regs: &mut HostRegs) {
                 regs.rip, info.addr, regs.rsp, regs.err,
             )
         }
+    }
+}
+
+/// Whether a copy that could not write at this address can now.
+fn lifted(addr: u64) -> bool {
+    if addr >= doppel_abi_machine::layout::USER_END {
+        return false;
+    }
+    match personality().lift_guard(addr) {
+        Guard::Lifted => true,
+        // Another vCPU may have been faster: once more. It faults at the same address again if not.
+        Guard::Elsewhere => {
+            let (retried, mark) = (&vcpu().retried, addr | 1 << 63);
+            let first = retried.load(Ordering::Relaxed) != mark;
+            retried.store(if first { mark } else { 0 }, Ordering::Relaxed);
+            first
+        }
+        Guard::None => false,
     }
 }
 

@@ -17,6 +17,17 @@ pub struct FaultInfo {
     pub err: u64,
 }
 
+/// What became of a guard: a page that must not be written before that is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// There was one, and the page may be written now.
+    Lifted,
+    /// There is none here. There are some elsewhere, and one here may have been lifted meanwhile.
+    Elsewhere,
+    /// There are none.
+    None,
+}
+
 /// The kernel above this layer.
 pub trait Personality: Sync {
     /// What serves a system call: number and arguments are in the current task's registers (orig_rax, rdi rsi
@@ -26,6 +37,10 @@ pub trait Personality: Sync {
     fn trapped(&self);
     /// The program took an exception.
     fn fault(&self, info: FaultInfo);
+    /// A copy to user memory met a page that must not be written. Called on the signal stack, whatever locks the copy holds.
+    fn lift_guard(&self, addr: u64) -> Guard;
+    /// A copy met memory that was not there ([`crate::memory::user::take_missed`]): whether it is now. Called without locks; may block.
+    fn mend(&self) -> bool;
     /// Something was posted to the current task ([`Task::post_work`](crate::task::Task::post_work)) or the vCPU should reschedule.
     fn exit_work(&self);
     /// A task runs for the first time; returning from this enters its program. Idle tasks never return.
@@ -41,6 +56,11 @@ pub(crate) fn personality() -> &'static dyn Personality {
     let raw = [PERSONALITY[0].load(Ordering::Relaxed), PERSONALITY[1].load(Ordering::Relaxed)];
     // SAFETY: set_personality stored the two halves of such a reference before the first task ran.
     unsafe { core::mem::transmute::<[u64; 2], &'static dyn Personality>(raw) }
+}
+
+/// Whether there is one yet.
+pub(crate) fn has_personality() -> bool {
+    PERSONALITY[1].load(Ordering::Relaxed) != 0
 }
 
 /// Sets the kernel; once, at boot, before the first fork.

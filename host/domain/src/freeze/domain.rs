@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_machine::frozen::OWN_LAYER;
 use doppel_abi_machine::{NEVER_DUE, boot_flags, event, fd, layer_files};
-use doppel_freezer::{Lineage, Parent};
+use doppel_freezer::{Ahead, Lineage, Parent, Subject};
 
 use crate::freeze::frozen::{FreezeReport, image_digest};
+use crate::freeze::kept;
 use crate::freeze::shadow;
 use crate::freeze::share::Member;
 use crate::io::ring::{post, registers};
@@ -21,6 +22,8 @@ use crate::paging::region;
 use crate::run::state::{Core, HostFiles, Stopped, ended};
 use crate::{Error, Kind};
 
+/// From how many bytes of the page file on it is copied ahead: what is less takes a few milliseconds.
+const WORTH_AHEAD: u64 = 4 << 20;
 const EPERM: i32 = 1;
 const EIO: i32 = 5;
 /// So many images that a domain was frozen to are remembered, should the newest be removed.
@@ -48,6 +51,17 @@ struct Frozen<'a> {
 }
 
 impl Frozen<'_> {
+    /// It goes on; what was to lie beside the image goes.
+    fn failed(&mut self, error: doppel_freezer::Error, to: &Path, beside: &[&Path]) -> Error {
+        let ended_meanwhile = self.shadows.as_ref().is_some_and(shadow::Shadows::any_gone);
+        self.thaw(false);
+        // Nobody refers to these, but an image that the domain woke from; the next one of that name replaces them.
+        for dir in beside.iter().filter(|_| !to.exists()) {
+            let _ = std::fs::remove_dir_all(dir);
+        }
+        if ended_meanwhile { ended() } else { error.into() }
+    }
+
     fn thaw(&mut self, written: bool) {
         let Some(standing) = self.standing.take() else { return };
         if self.ask.replace(false) && !written {
@@ -111,10 +125,7 @@ impl Core {
         let Freezing { stop, whole, least } = how;
         let begun = Instant::now();
         let files = lock(&self.files).clone();
-        self.check_freeze(&files, stop)?;
-        if to.exists() && !(stop && self.woke_from(to)) {
-            return Err(Error::Config(format!("{} exists; remove it or choose another name", to.display())));
-        }
+        self.check_freeze(&files, stop, to)?;
         let born = &self.born;
         let image = image_digest(&born.image)?;
         let (arena, pagefile) = (self.reopen(fd::ARENA)?, self.reopen(fd::PAGEFILE)?);
@@ -128,62 +139,100 @@ impl Core {
         let cut = disks.iter().map(|disks| disks.prepare(own)).next().transpose().map_err(in_the_way)?;
         let share = lock(&self.share);
         let lineage = self.lineage(to, whole);
+        let origin = born.resume.as_ref().map(|r| &*r.image);
+        let (name, image_path) = (self.label(), born.image.to_string_lossy());
+        let subject = Subject {
+            pid: self.child.pid,
+            arena: arena.as_fd(),
+            pagefile: pagefile.as_fd(),
+            origin,
+            kept: &[],
+            written: &[],
+            logged: 0,
+            share: share.as_ref().map(Member::file),
+            swap: swap.as_ref(),
+            kernel: born.kernel,
+            image,
+            image_path: &image_path,
+            name: &name,
+            hostname: &hostname,
+            domain_id: self.id,
+            generation: born.generation,
+            vcpus: born.vcpus,
+            memory_limit: 0,
+            monotonic_offset: 0,
+            boot_flags: born.boot_flags | if files.held.is_some() { boot_flags::VOLUMES } else { 0 },
+            winsize: 0,
+            owner: born.owner,
+            layer: 0,
+            layers: 0,
+        };
+        let ahead = if stop { None } else { self.copy_ahead(&subject, to, lineage.as_ref(), &arena)? };
+        let asked = Instant::now();
         let may_stay = if stays.is_some() { layer_files::MAY_STAY } else { layer_files::IN_MEMORY };
         let standing = self.stop_with(may_stay)?;
-        self.check_due(least)?;
-        if self.asleep.load(Ordering::SeqCst) {
-            return Err(ended());
-        }
-        let stopped = begun.elapsed();
+        self.check_still(least)?;
+        let stopped = asked.elapsed();
         let map = &self.map;
         let layer = state_of(files.layer.as_deref().filter(|_| stop))?;
         let layers = self.keep_files(stays, own, &beside)?;
         let volumes = doppel_freezer::FrozenImage::volumes_beside(to);
         files.held.as_ref().map_or(Ok(()), |held| held.keep(&volumes, own)).map_err(in_the_way)?;
         cut.map_or(Ok(()), |cut| cut.keep(&volumes)).map_err(in_the_way)?;
-        let subject = doppel_freezer::Subject {
-            pid: self.child.pid,
-            arena: arena.as_fd(),
-            pagefile: pagefile.as_fd(),
-            share: share.as_ref().map(Member::file),
-            swap: swap.as_ref(),
-            kernel: born.kernel,
-            image,
-            image_path: &born.image.to_string_lossy(),
-            name: &self.label(),
-            hostname: &hostname,
-            domain_id: self.id,
-            generation: born.generation,
-            vcpus: born.vcpus,
+        let said = kept::said(self, &arena, origin)?;
+        let subject = Subject {
+            kept: &said.kept,
+            written: &said.written,
+            logged: said.logged,
             memory_limit: born.memory_limit.load(Ordering::Relaxed),
             monotonic_offset: registers(map).monotonic_offset.load(Ordering::Relaxed),
-            boot_flags: born.boot_flags | if files.held.is_some() { boot_flags::VOLUMES } else { 0 },
             winsize: registers(map).winsize.load(Ordering::Relaxed),
-            owner: born.owner,
             layer,
             layers,
+            ..subject
         };
         let mut frozen = Frozen { standing: Some(standing), stop, ask, shadows: None };
-        let report = doppel_freezer::freeze(&subject, to, lineage, &mut frozen);
-        let report = report.map_err(|error| {
-            let ended_meanwhile = frozen.shadows.as_ref().is_some_and(shadow::Shadows::any_gone);
-            frozen.thaw(false);
-            // Nobody refers to these, but an image that the domain woke from; the next one of that name replaces them.
-            for dir in [&beside, &volumes].into_iter().filter(|_| !to.exists()) {
-                let _ = std::fs::remove_dir_all(dir);
-            }
-            if ended_meanwhile { ended() } else { error.into() }
-        })?;
+        let report = doppel_freezer::freeze(&subject, to, lineage, ahead, &mut frozen);
+        let report = report.map_err(|error| frozen.failed(error, to, &[&beside, &volumes]))?;
         self.bear(Parent { path: to.to_owned(), identity: report.identity });
         if stop {
-            self.note(|r| r.asleep = true)?;
-            self.asleep.store(true, Ordering::SeqCst);
-            self.kill()?;
-            if let Some(mut standing) = frozen.standing.take() {
-                standing.go_on = false;
-            }
+            self.fall_asleep(&mut frozen)?;
         }
         Ok(FreezeReport { due_in_ms: self.due_in().map(ms), ..FreezeReport::new(begun, stopped, &report) })
+    }
+
+    /// Ends it: its memory is in its image.
+    fn fall_asleep(&self, frozen: &mut Frozen<'_>) -> Result<(), Error> {
+        self.note(|r| r.asleep = true)?;
+        self.asleep.store(true, Ordering::SeqCst);
+        self.kill()?;
+        if let Some(mut standing) = frozen.standing.take() {
+            standing.go_on = false;
+        }
+        Ok(())
+    }
+
+    /// Copies its page file while it runs, if there is so much that this is worth it, and the guest kernel notes what is written.
+    fn copy_ahead(
+        &self,
+        subject: &Subject<'_>,
+        to: &Path,
+        lineage: Option<&Lineage>,
+        arena: &File,
+    ) -> Result<Option<Ahead>, Error> {
+        let doing = "examine the domain's memory";
+        let own = rustix::fs::fstat(subject.pagefile).map_err(|e| Error::host(doing)(e.into()))?.st_blocks;
+        let mut copied = u64::try_from(own).unwrap_or(0) * 512;
+        if lineage.is_none() {
+            // What is still in the image that it was made from.
+            copied = copied.saturating_add(registers(&self.map).kept_bytes.load(Ordering::Relaxed));
+        }
+        if copied < WORTH_AHEAD || self.paused.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        let Some(said) = kept::begin_log(self, arena, subject.origin)? else { return Ok(None) };
+        let subject = Subject { kept: &said.kept, logged: said.logged, ..*subject };
+        Ok(Some(Ahead::copy(&subject, to, lineage)?))
     }
 
     /// What the image `to` may refer to, unless it is to be whole: the newest there is of what the domain was frozen to, or else what it
@@ -221,8 +270,11 @@ impl Core {
         (due != 0 && due != NEVER_DUE).then(|| Duration::from_nanos(due.saturating_sub(now)))
     }
 
-    /// Refuses one that would have to go on too soon.
-    fn check_due(&self, least: Duration) -> Result<(), Error> {
+    /// Refuses one that would have to go on too soon, or has been hibernated meanwhile.
+    fn check_still(&self, least: Duration) -> Result<(), Error> {
+        if self.asleep.load(Ordering::SeqCst) {
+            return Err(ended());
+        }
         match self.due_in().filter(|due| *due < least) {
             Some(due) if due.is_zero() => Err(Error::State("its programs are not idle".into())),
             Some(due) => Err(Error::State(format!("a timer of it is due in {:.1} s", due.as_secs_f64()))),
@@ -231,7 +283,7 @@ impl Core {
     }
 
     /// Refuses what cannot be frozen, or not with its end.
-    fn check_freeze(&self, files: &HostFiles, stop: bool) -> Result<(), Error> {
+    fn check_freeze(&self, files: &HostFiles, stop: bool, to: &Path) -> Result<(), Error> {
         if self.born.kind == Kind::Paene {
             return Err(Error::Unsupported(format!(
                 "{} is a paene domain, whose programs run on the host's kernel: only para domains can be frozen, cloned \
@@ -245,6 +297,9 @@ impl Core {
         // Who runs it alone has no place to note whose memory it is.
         if stop && files.layer.is_some() && self.record.is_none() {
             return Err(no_hibernation());
+        }
+        if to.exists() && !(stop && self.woke_from(to)) {
+            return Err(Error::Config(format!("{} exists; remove it or choose another name", to.display())));
         }
         Ok(())
     }

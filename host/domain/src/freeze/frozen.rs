@@ -109,6 +109,9 @@ pub struct FreezeReport {
     pub total_us: u64,
     /// Processes that left a shadow, so that the domain did not have to wait until their memory was copied.
     pub shadows: usize,
+    /// Bytes of shared memory and files that were copied before it stood still, and not written meanwhile.
+    #[serde(default)]
+    pub ahead_bytes: u64,
     /// Milliseconds from its end on until the domain has something to do by itself (a timer, a program that sleeps); 0: it has now; none:
     /// only what comes from outside wakes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,6 +129,7 @@ impl FreezeReport {
             pause_us: us(report.time),
             total_us: us(begun.elapsed()),
             shadows: report.shadows,
+            ahead_bytes: report.ahead,
             due_in_ms: None,
         }
     }

@@ -3,6 +3,7 @@
 pub mod domain;
 pub mod frozen;
 pub mod images;
+pub mod kept;
 pub mod shadow;
 pub mod share;
 pub mod sharer;

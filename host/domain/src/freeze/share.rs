@@ -388,6 +388,15 @@ pub struct DomainStats {
     /// What these would cost more if every clone had its own: shared bytes less the part of the share file that
     /// falls to this clone.
     pub saved_bytes: u64,
+    /// Bytes of the guest kernel's memory.
+    #[serde(default)]
+    pub kernel_bytes: u64,
+    /// Bytes of shared memory and of files, written or cached, that are its own.
+    #[serde(default)]
+    pub pages_bytes: u64,
+    /// Bytes of these that are still in the frozen image it was made from, which all its clones have in common.
+    #[serde(default)]
+    pub image_bytes: u64,
     /// The search, if it shares.
     pub sharing: Option<SharingStats>,
 }
@@ -450,6 +459,9 @@ pub(crate) fn stats(name: String, init: i32, member: Option<&Member>) -> Result<
         private_bytes: private,
         shared_bytes: shared,
         saved_bytes: shared.saturating_sub(part),
+        kernel_bytes: 0,
+        pages_bytes: 0,
+        image_bytes: 0,
         sharing,
     })
 }

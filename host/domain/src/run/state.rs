@@ -7,12 +7,13 @@
 //! filter permits no call that closes, makes or moves descriptors.
 
 use std::ops::Deref;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use doppel_abi_machine::{event, layer_files, state};
+use doppel_abi_machine::{event, fd, layer_files, state};
 use doppel_disks::InUse;
 use doppel_freezer::Parent;
 use doppel_sys::child::Child;
@@ -471,10 +472,25 @@ impl Core {
                 private_bytes: usage.memory_bytes.unwrap_or(0),
                 shared_bytes: 0,
                 saved_bytes: 0,
+                kernel_bytes: 0,
+                pages_bytes: 0,
+                image_bytes: 0,
                 sharing: None,
             });
         }
-        share::stats(self.label(), self.child.pid, lock(&self.share).as_ref())
+        let stats = share::stats(self.label(), self.child.pid, lock(&self.share).as_ref())?;
+        Ok(DomainStats {
+            kernel_bytes: self.file_bytes(fd::ARENA),
+            pages_bytes: self.file_bytes(fd::PAGEFILE),
+            image_bytes: registers(&self.map).kept_bytes.load(Ordering::Relaxed),
+            ..stats
+        })
+    }
+
+    /// What one of its memory files takes; nothing of one that ends.
+    fn file_bytes(&self, number: i32) -> u64 {
+        let path = format!("/proc/{}/fd/{number}", self.child.pid);
+        std::fs::metadata(path).map_or(0, |m| m.blocks() * 512)
     }
 }
 

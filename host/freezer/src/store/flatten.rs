@@ -8,7 +8,7 @@ use crate::draft::Draft;
 use crate::error::{Error, Result};
 use crate::open::FrozenImage;
 use crate::scan::{Piece, Plan, Source};
-use crate::write::{Copied, Copier, Read, Unfinished};
+use crate::write::{Read, Unfinished};
 
 /// Writes what an image has to a file without a name, beside `to`.
 pub(super) fn whole(image: &FrozenImage, to: &Path) -> Result<Draft> {
@@ -16,11 +16,9 @@ pub(super) fn whole(image: &FrozenImage, to: &Path) -> Result<Draft> {
     let mut header = *image.header();
     header.ancestor_count = 0;
     let mut out = Unfinished::new(&plan, header, false, to)?;
-    let copier: Copier<'_> = out.copier(&plan, None);
-    let mut copied = Copied::default();
-    copier.all(0..out.header.chunks, &ImageReader(image), &mut copied)?;
-    let written = copier.bytes.into_inner();
-    out.finish(plan.segments, written, &copied.sums, None)?;
+    let chunks: Vec<u64> = (0..out.header.chunks).collect();
+    let done = out.copier(&plan, None).all(&chunks, &ImageReader(image))?;
+    out.finish(plan.segments, &done, None)?;
     Ok(out.draft)
 }
 

@@ -6,10 +6,10 @@
 
 use doppel_abi_machine::frozen::Segment;
 
-use crate::ancestors::Ancestors;
+use crate::ancestors::{Ancestors, Lineage};
 use crate::format::{PAGE_BYTES, is_zero};
 use crate::open::FrozenImage;
-use crate::scan::Candidate;
+use crate::scan::{Candidate, Plan};
 
 /// A place of the image that an ancestor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,18 @@ pub(crate) struct Lookup<'a> {
     pub ancestors: &'a Ancestors,
 }
 
-impl Lookup<'_> {
+impl<'a> Lookup<'a> {
+    /// That of a freeze.
+    pub fn of(lineage: &'a Lineage) -> Self {
+        Self { image: &lineage.image, ancestors: &lineage.ancestors }
+    }
+
+    /// What is compared when this is copied.
+    pub fn comparison(&self, plan: &'a Plan) -> Comparison<'a> {
+        let (image, ancestors) = (self.image, self.ancestors);
+        Comparison { image, ancestors, candidates: &plan.candidates, worth: plan.worth() }
+    }
+
     /// The address space of the last image where the memory of `space` may be: itself or, if it is not in there, the first of those
     /// that have most of these bytes, as it may have forked from that since.
     pub fn space_like(&self, space: i32, addr: u64, len: u64) -> i32 {

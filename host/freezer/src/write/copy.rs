@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use doppel_abi_machine::frozen::CHUNK;
 use xxhash_rust::xxh3::Xxh3;
@@ -30,16 +30,16 @@ pub(crate) struct Copier<'a> {
     pub data_at: u64,
     /// What need not be written.
     pub comparison: Option<Comparison<'a>>,
-    /// Bytes written.
-    pub bytes: AtomicU64,
 }
 
-/// What became of chunks.
-#[derive(Default)]
-pub(crate) struct Copied {
-    /// Their checksums.
-    pub sums: Vec<u64>,
-    /// What ancestors have of them, in order.
+/// What became of a chunk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chunk {
+    /// Its checksum.
+    pub sum: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// What ancestors have of it, in order.
     pub equal: Vec<Equal>,
 }
 
@@ -51,25 +51,21 @@ struct Buffers {
 
 impl Copier<'_> {
     /// Copies chunks.
-    pub fn all(&self, chunks: Range<u64>, from: &dyn Read, into: &mut Copied) -> Result<()> {
-        let count = usize::try_from(chunks.end - chunks.start).unwrap_or(usize::MAX);
+    pub fn all(&self, chunks: &[u64], from: &dyn Read) -> Result<Vec<Chunk>> {
         let next = AtomicUsize::new(0);
-        let run = || -> Result<Vec<(usize, u64, Vec<Equal>)>> {
+        let run = || -> Result<Vec<(usize, Chunk)>> {
             let other = if self.comparison.is_some() { CHUNK as usize } else { 0 };
             let mut buffers = Buffers { own: vec![0u8; CHUNK as usize], other: vec![0u8; other] };
             let mut done = Vec::new();
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= count {
-                    return Ok(done);
-                }
-                let (sum, equal) = self.chunk(chunks.start + i as u64, from, &mut buffers)?;
-                done.push((i, sum, equal));
+                let Some(&chunk) = chunks.get(i) else { return Ok(done) };
+                done.push((i, self.chunk(chunk, from, &mut buffers)?));
             }
         };
         let results: Vec<_> = std::thread::scope(|scope| {
             // What threads the host gives: without any it takes longer.
-            let helpers: Vec<_> = (1..COPIERS.min(count))
+            let helpers: Vec<_> = (1..COPIERS.min(chunks.len()))
                 .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, run).ok())
                 .collect();
             let mine = run();
@@ -79,22 +75,29 @@ impl Copier<'_> {
         for result in results {
             done.extend(result?);
         }
-        done.sort_unstable_by_key(|(i, ..)| *i);
-        for (_, sum, equal) in done {
-            into.sums.push(sum);
-            into.equal.extend(equal);
-        }
-        Ok(())
+        done.sort_unstable_by_key(|(i, _)| *i);
+        Ok(done.into_iter().map(|(_, chunk)| chunk).collect())
     }
 
-    /// Copies one chunk; returns its checksum, and what an ancestor has of it.
-    fn chunk(&self, index: u64, source: &dyn Read, buffers: &mut Buffers) -> Result<(u64, Vec<Equal>)> {
+    /// Copies the first `count` chunks, but for those that are known: what became of each, and of how many bytes that was known.
+    pub fn rest(&self, count: u64, known: Vec<Option<Chunk>>, from: &dyn Read) -> Result<(Vec<Chunk>, u64)> {
+        let mut known = known.into_iter();
+        let all: Vec<Option<Chunk>> = (0..count).map(|_| known.next().flatten()).collect();
+        let missing: Vec<u64> = (0..count).zip(&all).filter(|(_, k)| k.is_none()).map(|(i, _)| i).collect();
+        let bytes = |c: &Chunk| c.bytes + c.equal.iter().map(|e| e.len).sum::<u64>();
+        let ahead = all.iter().flatten().map(bytes).sum();
+        let mut copied = self.all(&missing, from)?.into_iter();
+        Ok((all.into_iter().filter_map(|c| c.or_else(|| copied.next())).collect(), ahead))
+    }
+
+    /// Copies one chunk.
+    fn chunk(&self, index: u64, source: &dyn Read, buffers: &mut Buffers) -> Result<Chunk> {
         let (from, to) = (index * CHUNK, ((index + 1) * CHUNK).min(self.plan.len));
         let buf = &mut buffers.own;
         let mut filled: Vec<Range<usize>> = Vec::new();
         let first = self.plan.pieces.partition_point(|p| p.to + p.len <= from);
         let here: Vec<Piece> =
-            self.plan.pieces[first..].iter().take_while(|p| p.to < to).map(|p| cut(p, from, to)).collect();
+            self.plan.pieces[first..].iter().take_while(|p| p.to < to).map(|p| p.cut(from, to)).collect();
         for group in here.chunk_by(|a, b| a.source == b.source && a.to + a.len == b.to) {
             let (start, end) =
                 (group[0].to - from, group[group.len() - 1].to + group[group.len() - 1].len - from);
@@ -109,12 +112,12 @@ impl Copier<'_> {
             }
             None => Vec::new(),
         };
-        let sum = self.put(from, buf, &without(filled, from, &equal))?;
-        Ok((sum, equal))
+        let (sum, bytes) = self.put(from, buf, &without(filled, from, &equal))?;
+        Ok(Chunk { sum, bytes, equal })
     }
 
-    /// Writes the pages of `filled` that are not zero to the chunk that begins at `from`.
-    fn put(&self, from: u64, buf: &[u8], filled: &[Range<usize>]) -> Result<u64> {
+    /// Writes the pages of `filled` that are not zero to the chunk that begins at `from`: their checksum, and bytes.
+    fn put(&self, from: u64, buf: &[u8], filled: &[Range<usize>]) -> Result<(u64, u64)> {
         let mut hash = Xxh3::new();
         let mut bytes = 0;
         for &Range { start, end } in filled {
@@ -135,15 +138,8 @@ impl Copier<'_> {
                 bytes += (at - run) as u64;
             }
         }
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(hash.digest())
+        Ok((hash.digest(), bytes))
     }
-}
-
-/// The part of a piece between two offsets.
-fn cut(p: &Piece, from: u64, to: u64) -> Piece {
-    let (start, end) = (p.to.max(from), (p.to + p.len).min(to));
-    Piece { source: p.source, addr: p.addr + (start - p.to), len: end - start, to: start }
 }
 
 /// Zeros what lies between these ranges, which ascend.

@@ -80,6 +80,8 @@ pub struct Space<R: Runnable> {
     to_share: SpinLock<Vec<Segment>>,
     /// Whether a vCPU has to leave a shadow of the process, while the domain stands still.
     pub(crate) shadow: AtomicU32,
+    /// Whether a vCPU has to guard the process' mappings, while the domain stands still.
+    pub(crate) to_guard: AtomicBool,
 }
 
 /// What a vCPU runs when no thread of its space is runnable.
@@ -175,6 +177,7 @@ impl<R: Runnable> Space<R> {
             halting: AtomicBool::new(false),
             to_share: SpinLock::new(Vec::new()),
             shadow: AtomicU32::new(0),
+            to_guard: AtomicBool::new(false),
         })
     }
 
@@ -213,6 +216,11 @@ impl<R: Runnable> Space<R> {
     /// Has one of the vCPUs, which all stand still, look at what it is asked to do meanwhile; false if there is none.
     pub(crate) fn rouse_one(&self) -> bool {
         self.set.claim_sleeper().map(|slot| self.wake_slot(slot)).is_some()
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_vcpus(&self) -> bool {
+        self.set.count() > 0
     }
 
     /// Has one of the vCPUs, which all stand still, map these pages from the share file.

@@ -130,7 +130,7 @@ impl Mm {
                 let next = g.swapped.overlapping(at, part.end).next().map_or(part.end, |(s, ..)| s);
                 let to = here.as_ref().map_or(next, |(_, e, _)| (*e).min(part.end));
                 let bytes = &mut buf[..(to - at) as usize];
-                if UserPtr(at).read_bytes(bytes).is_ok() {
+                if UserPtr(at).peek_bytes(bytes).is_ok() {
                     match here {
                         Some((s, _, piece)) => {
                             let page = piece.page + (at - s) / PAGE;
@@ -243,7 +243,7 @@ fn put_back(g: &mut Inner, part: &Part, at: u64, bytes: &[u8]) {
     let len = bytes.len() as u64;
     let mapped = host::map_user(at, len, Prot::RW.bits(), host::Backing::Anonymous, false);
     let whole = mapped.is_ok()
-        && UserPtr(at).write_bytes(bytes).is_ok()
+        && UserPtr(at).poke_bytes(bytes).is_ok()
         && host::protect_user(at, len, part.v.prot.bits()).is_ok();
     assert!(whole, "memory at {at:#x} cannot be brought back");
     drop(g.swapped.remove(at, at + len));

@@ -80,12 +80,12 @@ impl Inner {
         let backing = self.backing.as_ref()?;
         let mut at = page;
         while at < end {
-            let (place, n) = self.run(at, end);
+            let (here, n) = self.run(at, end);
             let stop = at + n;
-            while place.is_none() && at < stop {
+            while !here && at < stop {
                 match backing.map.find(at) {
                     (Some(block), stored) => {
-                        let in_a_row = at == 0 || self.run(at - 1, at).0.is_some();
+                        let in_a_row = at == 0 || self.run(at - 1, at).0;
                         let last = if in_a_row { at + AT_ONCE } else { end.min(at + AT_ONCE) };
                         let (_, absent) = self.run(at, last);
                         return Some(Missing { page: at, pages: stored.min(absent), block });
@@ -166,8 +166,8 @@ impl Object {
         for range in changed {
             let (mut page, stop) = (range.start, range.end.min(end));
             while page < stop {
-                let (at, n) = g.run(page, stop);
-                if at.is_none() {
+                let (here, n) = g.run(page, stop);
+                if !here {
                     g.cut_stored(page, page + n);
                 }
                 page += n;
@@ -232,7 +232,7 @@ impl Object {
             let (present, n) = g.run(page, end);
             let (stored, same) = g.backing.as_ref().map_or((None, n), |b| b.map.find(page));
             let n = n.min(same);
-            if present.is_none() && stored == Some(expected) {
+            if !present && stored == Some(expected) {
                 let room = g.ensure(page, page + n);
                 // Also what was made present before there was no more room.
                 fill(&g, page, &bytes[((page - missing.page) * PAGE) as usize..], n);
@@ -251,8 +251,8 @@ impl Object {
         let (mut page, end) = (at / PAGE, at.saturating_add(len).div_ceil(PAGE));
         let mut absent = 0;
         while page < end {
-            let (place, n) = g.run(page, end);
-            let (stored, n) = if place.is_some() { (true, n) } else { g.is_stored(page, n) };
+            let (here, n) = g.run(page, end);
+            let (stored, n) = if here { (true, n) } else { g.is_stored(page, n) };
             if !stored {
                 absent += n;
             }
@@ -321,9 +321,9 @@ impl Object {
         for (start, pages, _) in stored {
             let (mut page, stop) = (start.max(from), (start + pages).min(end));
             while page < stop && given < most {
-                let (at, n) = g.run(page, stop);
+                let (here, n) = g.run(page, stop);
                 let n = n.min(most - given);
-                if at.is_some() {
+                if here {
                     given += give_up_clean(&mut g, page, page + n);
                 }
                 page += n;
@@ -348,7 +348,7 @@ impl Object {
 fn fill(g: &Inner, page: u64, bytes: &[u8], pages: u64) {
     let (mut at, end) = (page, page + pages);
     while at < end {
-        let (place, n) = g.run(at, end);
+        let (place, n) = g.run_to_write(at, end);
         let Some(place) = place else { return };
         pagefile::write(
             place * PAGE,

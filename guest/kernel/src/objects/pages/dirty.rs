@@ -52,8 +52,8 @@ impl Object {
         for range in changed {
             let (mut page, stop) = (range.start, range.end.min(end));
             while page < stop {
-                let (at, pages) = g.run(page, stop);
-                runs.push(Run { page, pages, data: at.is_some() });
+                let (data, pages) = g.run(page, stop);
+                runs.push(Run { page, pages, data });
                 page += pages;
             }
         }
@@ -75,10 +75,10 @@ impl Object {
         let g = self.inner.read();
         let (mut at, end) = (page, page + bytes.len() as u64 / PAGE);
         while at < end {
-            let (place, n) = g.run(at, end);
+            let (place, n) = g.run_to_read(at, end);
             let part = &mut bytes[((at - page) * PAGE) as usize..((at - page + n) * PAGE) as usize];
             match place {
-                Some(place) => pagefile::read(place * PAGE, part),
+                Some(place) => pagefile::read(place, part),
                 None => part.fill(0),
             }
             at += n;
@@ -127,10 +127,10 @@ impl Object {
         // Held over the read: nobody gives them up meanwhile.
         let g = self.inner.read();
         let end = g.size.div_ceil(PAGE);
-        (page < end).then(|| match g.run(page, end) {
-            (Some(at), n) => {
+        (page < end).then(|| match g.run_to_read(page, end) {
+            (Some(place), n) => {
                 let n = n.min(AT_ONCE);
-                pagefile::read(at * PAGE, &mut bytes[..(n * PAGE) as usize]);
+                pagefile::read(place, &mut bytes[..(n * PAGE) as usize]);
                 (n, true)
             }
             (None, n) => (n, false),

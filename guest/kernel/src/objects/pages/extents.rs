@@ -6,12 +6,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use doppel_machine::pagefile;
+use doppel_machine::pagefile::{self, Place};
 
 use super::backing::Backing;
 use super::dirty::Dirty;
 use super::{PAGE, Quota, page_file, wipe};
-use crate::Result;
+use crate::memory::LOG;
+use crate::{Errno, Result};
 
 /// Largest extent: 64 MiB.
 const MAX_ORDER: usize = 14;
@@ -110,8 +111,64 @@ impl Inner {
         left(page_file().usage()).min(own)
     }
 
-    /// The run of equal state starting at `page`, up to `end`: its place if present, and its length in pages.
-    pub fn run(&self, page: u64, end: u64) -> (Option<u64>, u64) {
+    /// The run of equal state starting at `page`, up to `end`: whether its pages are present, and how many they are.
+    pub fn run(&self, page: u64, end: u64) -> (bool, u64) {
+        let (at, n) = self.find(page, end);
+        (at.is_some(), n)
+    }
+
+    /// The same, for reading: where it is, if it is present.
+    pub fn run_to_read(&self, page: u64, end: u64) -> (Option<Place>, u64) {
+        match self.find(page, end) {
+            (Some(at), n) => {
+                let (place, n) = page_file().kept.place(at, n);
+                (Some(place), n)
+            }
+            (None, n) => (None, n),
+        }
+    }
+
+    /// The same, for writing or mapping: its place in the page file, if it has one there ([`Self::own`]).
+    #[inline]
+    pub fn run_to_write(&self, page: u64, end: u64) -> (Option<u64>, u64) {
+        let found = self.find(page, end);
+        if page_file().is_watched() { Self::watched(found) } else { found }
+    }
+
+    #[cold]
+    fn watched(found: (Option<u64>, u64)) -> (Option<u64>, u64) {
+        match found {
+            (Some(at), n) => match page_file().kept.find(at, n) {
+                (Some(_), n) => (None, n),
+                (None, n) => {
+                    LOG.note(at, n);
+                    (Some(at), n)
+                }
+            },
+            (None, n) => (None, n),
+        }
+    }
+
+    /// Copies those of the present pages `page..end` that are in the frozen image to the page file.
+    ///
+    /// # Errors
+    /// EIO: the host cannot.
+    pub fn own(&mut self, mut page: u64, end: u64) -> Result<()> {
+        if !page_file().is_watched() {
+            return Ok(());
+        }
+        while page < end {
+            let (at, n) = self.find(page, end);
+            if let Some(at) = at {
+                page_file().kept.own(at, n)?;
+            }
+            page += n;
+        }
+        Ok(())
+    }
+
+    /// The run of equal state starting at `page`, up to `end`: its place in the page file if present, and its length in pages.
+    fn find(&self, page: u64, end: u64) -> (Option<u64>, u64) {
         let Some((start, e)) =
             self.extents.range(..=page).next_back().filter(|(s, e)| **s + e.pages() > page)
         else {
@@ -125,6 +182,14 @@ impl Inner {
             p += 1;
         }
         (here.then(|| e.at + (page - start)), p - page)
+    }
+
+    /// Gives every page of `page..end` memory for a mapping: ENOMEM if there is too little.
+    pub fn give_all(&mut self, page: u64, end: u64) -> Result<()> {
+        if end - page > self.room().saturating_add(self.pages) {
+            return Err(Errno::ENOMEM);
+        }
+        self.ensure(page, end).map_err(|_| Errno::ENOMEM)
     }
 
     /// Gives every page of `page..end` memory.
@@ -141,7 +206,7 @@ impl Inner {
                 continue;
             }
             let gap = self.extents.range(page..).next().map_or(u64::MAX, |(s, _)| s - page);
-            let appends = gap == u64::MAX && page > 0 && self.run(page - 1, page).0.is_some();
+            let appends = gap == u64::MAX && page > 0 && self.run(page - 1, page).0;
             let grow = if appends { self.pages } else { 0 };
             let want = (end - page).max(grow).min(1 << MAX_ORDER).min(gap);
             let order = if want.next_power_of_two() <= gap { want.next_power_of_two() } else { want };
@@ -165,6 +230,8 @@ impl Inner {
             }
             if let Some(e) = self.extents.get_mut(&start) {
                 e.present.set(p - start, true);
+                // Nobody's pages are zeros there, too.
+                page_file().kept.take(e.at + (p - start), 1);
             }
             self.pages += 1;
         }
@@ -174,7 +241,7 @@ impl Inner {
     /// Makes whole pages `page..end` read as zeros again and frees blocks that fall away.
     pub fn clear(&mut self, mut page: u64, end: u64) {
         while page < end {
-            let (at, n) = self.run(page, end);
+            let (at, n) = self.find(page, end);
             if let Some(at) = at {
                 wipe(at, n);
                 self.uncharge(n);
@@ -183,6 +250,17 @@ impl Inner {
                 for p in page..page + n {
                     e.present.set(p - start, false);
                 }
+            }
+            page += n;
+        }
+    }
+
+    /// Makes whole pages `page..end` read as zeros again; those that are present stay so.
+    pub fn wipe_present(&mut self, mut page: u64, end: u64) {
+        while page < end {
+            let (at, n) = self.find(page, end);
+            if let Some(at) = at {
+                wipe(at, n);
             }
             page += n;
         }
@@ -197,23 +275,16 @@ impl Inner {
         }
     }
 
-    /// Makes whole pages `page..end` read as zeros again; those that are present stay so.
-    pub fn wipe_present(&mut self, mut page: u64, end: u64) {
-        while page < end {
-            let (at, n) = self.run(page, end);
-            if let Some(at) = at {
-                wipe(at, n);
-            }
-            page += n;
-        }
-    }
-
     /// Zeroes bytes `from..to` of one page if it is present.
-    pub fn zero_part(&self, from: u64, to: u64) {
-        if from < to
-            && let (Some(at), _) = self.run(from / PAGE, from / PAGE + 1)
-        {
+    pub fn zero_part(&mut self, from: u64, to: u64) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let page = from / PAGE;
+        self.own(page, page + 1)?;
+        if let (Some(at), _) = self.run_to_write(page, page + 1) {
             pagefile::zero(at * PAGE + from % PAGE, (to - from) as usize);
         }
+        Ok(())
     }
 }

@@ -5,28 +5,35 @@
 //! read as zeros and cost nothing. Invariants: free blocks and pages not marked present are all zeros; bytes
 //! beyond `size` in present pages are zeros.
 //! [`Quota`] bounds what the files of one tmpfs hold.
+//! In a clone pages that nobody has written to are in its frozen image (kept.rs).
 //! Lock order: object → page file. User memory is copied under the object's lock, which makes writes atomic.
 
 mod backing;
 mod dirty;
 mod extents;
+mod kept;
 mod object;
 mod pieces;
 
 use crate::core::part::Part;
 use crate::memory::commit::COMMIT;
-use core::sync::atomic::{AtomicU64, Ordering};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use doppel_abi_machine::frozen::Segment;
+use doppel_abi_machine::layout::ARENA_BASE;
 use doppel_algo::buddy::Buddy;
 use doppel_machine::sync::{Once, SpinLock};
 use doppel_machine::{arena, boot, host, pagefile};
 
-use crate::memory::Commit;
+use crate::memory::{Commit, LOG, MISSING};
 use crate::{Errno, Result};
 
 pub use backing::{EVICTABLE, Store};
 pub use dirty::Run;
 pub use object::Object;
+
+use kept::Kept;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -78,6 +85,12 @@ pub struct PageFile {
     end: u64,
     /// The domain's one account of memory, private mappings included.
     commit: &'static Commit,
+    /// Some pages are in a frozen image, or it is noted what is written: whoever writes has to look.
+    watched: AtomicBool,
+    /// In a clone: pages that are in its frozen image.
+    kept: Kept,
+    /// What the host was told, while it looks.
+    said: SpinLock<Vec<Segment>>,
 }
 
 /// What the files of one file system may hold together (tmpfs' `size=`).
@@ -127,6 +140,9 @@ pub fn init() {
         used: AtomicU64::new(0),
         end,
         commit: COMMIT.get(),
+        watched: AtomicBool::new(false),
+        kept: Kept::default(),
+        said: SpinLock::default(),
     };
     let pf: &'static PageFile = alloc::boxed::Box::leak(alloc::boxed::Box::new(pf));
     assert!(PAGE_FILE.set(pf).is_ok() && KEPT.get().set(pf).is_ok(), "page file made twice");
@@ -136,6 +152,11 @@ pub fn init() {
 pub fn adopt() {
     let kept = KEPT.get().get();
     assert!(kept.is_some_and(|p| PAGE_FILE.set(p).is_ok()), "no frozen page file");
+    page_file().kept.adopt();
+    LOG.end();
+    page_file().watched.store(true, Ordering::SeqCst);
+    MISSING.set(false);
+    page_file().said.lock().clear();
 }
 
 /// The page file.
@@ -147,6 +168,12 @@ pub fn page_file() -> &'static PageFile {
 }
 
 impl PageFile {
+    /// Whether whoever writes has to look where pages are, and to say so.
+    #[inline]
+    fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed)
+    }
+
     /// Pages that hold data, and the most there may be.
     pub fn usage(&self) -> (u64, u64) {
         (self.used.load(Ordering::Relaxed), self.limit())
@@ -195,10 +222,61 @@ impl PageFile {
     }
 }
 
-/// Zeroes pages of the page file, giving them back to the host if that is worth it.
-fn wipe(page: u64, count: u64) {
-    if count >= PUNCH_PAGES && host::punch_pagefile(page * PAGE, count * PAGE).is_ok() {
-        return;
+/// From here on what is written to the page file is noted, and what is `mapped` counts as written: the host copies it while the domain
+/// runs. All stands still.
+pub fn begin_log(mapped: impl FnOnce()) {
+    let pf = page_file();
+    let end = pf.blocks.lock().end_of_used();
+    pf.watched.store(true, Ordering::SeqCst);
+    LOG.begin(end);
+    mapped();
+    boot::vregs().logged.store(LOG.pages().unwrap_or(0) * PAGE, Ordering::SeqCst);
+    tell(pf.kept.list());
+}
+
+/// Tells the host where the page file's content is, or forgets that: all stands still. What is still in a clone's frozen image
+/// comes first, then what was written since [`begin_log`], if it has begun.
+pub fn tell_host(on: bool) {
+    let (pf, v) = (page_file(), boot::vregs());
+    v.written_runs.store(0, Ordering::SeqCst);
+    if !on {
+        v.logged.store(0, Ordering::SeqCst);
+        LOG.end();
+        pf.watched.store(!pf.kept.is_empty(), Ordering::SeqCst);
+        return tell(Vec::new());
     }
-    pagefile::zero(page * PAGE, (count * PAGE) as usize);
+    v.logged.store(LOG.pages().unwrap_or(0) * PAGE, Ordering::SeqCst);
+    let mut list = pf.kept.list();
+    let written = LOG.list();
+    list.extend(&written);
+    tell(list);
+    v.written_runs.store(written.len() as u64, Ordering::SeqCst);
+}
+
+fn tell(list: Vec<Segment>) {
+    let v = boot::vregs();
+    v.kept_at.store((list.as_ptr() as u64).wrapping_sub(ARENA_BASE), Ordering::SeqCst);
+    v.kept_runs.store(list.len() as u64, Ordering::SeqCst);
+    *page_file().said.lock() = list;
+}
+
+/// Zeroes pages of the page file, giving them back to the host if that is worth it.
+fn wipe(mut page: u64, count: u64) {
+    LOG.note(page, count);
+    let end = page + count;
+    while page < end {
+        // What is in the frozen image has nothing here.
+        let (elsewhere, n) = page_file().kept.find(page, end - page);
+        match elsewhere {
+            Some(_) => page_file().kept.take(page, n),
+            None if n >= PUNCH_PAGES && punch(page, n) => {}
+            None => pagefile::zero(page * PAGE, (n * PAGE) as usize),
+        }
+        page += n;
+    }
+}
+
+/// Gives pages of the page file back to the host; false if it refuses.
+fn punch(page: u64, count: u64) -> bool {
+    host::punch_pagefile(page * PAGE, count * PAGE).is_ok()
 }

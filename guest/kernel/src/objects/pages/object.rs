@@ -5,18 +5,21 @@ use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use doppel_machine::pagefile;
+use doppel_machine::pagefile::{self, Place};
 use doppel_machine::sync::{RwSpin, WriteGuard};
 
 use super::backing::Missing;
 use super::extents::Inner;
 use super::{MAX_SIZE, PAGE, Quota, Seals, wipe};
-use crate::memory::PageObject;
+use crate::memory::{MISSING, PageObject};
 use crate::objects::vfs::io::{Input, Output, Piece};
 use crate::{Errno, Result, kernel};
 
 /// A mapping that would take more than one in so many pages of what is left gets them as they are touched.
 const SPARSE_PART: u64 = 4;
+
+/// Most parts of a mapping that are left in the frozen image: each is a mapping of the host's.
+const MOST_MISSING: usize = 256;
 
 /// The pages of one file or shared memory object.
 pub struct Object {
@@ -98,7 +101,7 @@ impl Object {
         g.ensure(0, pages)?;
         let mut page = 0;
         while page < pages {
-            let (at, n) = g.run(page, pages);
+            let (at, n) = g.run_to_write(page, pages);
             let Some(at) = at else { return Err(Errno::EIO) };
             let bytes = (n * PAGE).min(len - page * PAGE);
             pagefile::copy_from_image(offset + page * PAGE, at * PAGE, bytes as usize);
@@ -153,18 +156,18 @@ impl Object {
             end = end.min(missing.first_byte());
         }
         while *at < end {
-            let (place, pages) = g.run(*at / PAGE, end.div_ceil(PAGE));
+            let (place, pages) = g.run_to_read(*at / PAGE, end.div_ceil(PAGE));
             let n = ((*at / PAGE + pages) * PAGE).min(end) - *at;
             let got = match place {
                 None => out.zero(n as usize)?,
-                Some(p) => {
-                    let from = p * PAGE + *at % PAGE;
+                Some(place) => {
+                    let from = place.behind(*at % PAGE);
                     out.pieces(n as usize, |done, piece| match piece {
                         Piece::User(to, len) => {
-                            pagefile::copy_to_user(from + done as u64, to, len).unwrap_or(0)
+                            pagefile::copy_to_user(from.behind(done as u64), to, len).unwrap_or(0)
                         }
                         Piece::Kernel(buf) => {
-                            pagefile::read(from + done as u64, buf);
+                            pagefile::read(from.behind(done as u64), buf);
                             buf.len()
                         }
                     })?
@@ -212,9 +215,10 @@ impl Object {
             }
         }
         let r = g.ensure(offset / PAGE, end.div_ceil(PAGE));
+        let r = g.own(offset / PAGE, end.div_ceil(PAGE)).and(r);
         let mut at = offset;
         while at < end {
-            let (place, pages) = g.run(at / PAGE, end.div_ceil(PAGE));
+            let (place, pages) = g.run_to_write(at / PAGE, end.div_ceil(PAGE));
             // No room for all of it: write what fits.
             let Some(p) = place else { break };
             let n = ((at / PAGE + pages) * PAGE).min(end) - at;
@@ -257,7 +261,7 @@ impl Object {
         if len < g.size {
             g.mapped = self.was_mapped.load(Ordering::Acquire);
             let first = len.div_ceil(PAGE);
-            g.zero_part(len, first * PAGE);
+            g.zero_part(len, first * PAGE)?;
             let end = g.extents.iter().next_back().map_or(0, |(s, e)| s + e.pages());
             g.clear(first, end.max(first));
             g.drop_extents(first);
@@ -292,11 +296,10 @@ impl Object {
         g.changed(offset, end);
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
         if first > last {
-            g.zero_part(offset, end);
-            return Ok(());
+            return g.zero_part(offset, end);
         }
-        g.zero_part(offset, first * PAGE);
-        g.zero_part(last * PAGE, end);
+        g.zero_part(offset, first * PAGE)?;
+        g.zero_part(last * PAGE, end)?;
         // The last page of the file may go whole: behind the end are only zeros.
         let last = if end == g.size { end.div_ceil(PAGE) } else { last };
         if self.writable_maps.load(Ordering::Acquire) > 0 {
@@ -335,8 +338,8 @@ impl Object {
         let end = g.size.div_ceil(PAGE);
         let mut page = offset / PAGE;
         while page < end {
-            let (at, n) = g.run(page, end);
-            let (here, n) = if at.is_some() { (true, n) } else { g.is_stored(page, n) };
+            let (here, n) = g.run(page, end);
+            let (here, n) = if here { (true, n) } else { g.is_stored(page, n) };
             if here == data {
                 return Ok((page * PAGE).max(offset));
             }
@@ -387,6 +390,34 @@ impl Object {
     }
 }
 
+impl Object {
+    /// The pages that a range of bytes lies in, for a mapping, once they were made `ready`: runs of places in the page file, and of
+    /// none.
+    fn pieces(
+        &self,
+        offset: u64,
+        len: u64,
+        ready: impl FnOnce(&mut Inner, u64, u64) -> Result<()>,
+    ) -> Result<Vec<(Option<u64>, u64)>> {
+        self.was_mapped.store(true, Ordering::Release);
+        let (first, end) = (offset / PAGE, offset.checked_add(len).ok_or(Errno::EINVAL)?.div_ceil(PAGE));
+        let mut pieces: Vec<(Option<u64>, u64)> = Vec::new();
+        let mut g = self.change_with(|g| g.missing(first, end.min(g.size.div_ceil(PAGE)).max(first)))?;
+        ready(&mut g, first, end)?;
+        let mut page = first;
+        while page < end {
+            let (at, n) = g.run_to_write(page, end);
+            match pieces.last_mut() {
+                Some((Some(start), count)) if at == Some(*start + *count) => *count += n,
+                Some((None, count)) if at.is_none() => *count += n,
+                _ => pieces.push((at, n)),
+            }
+            page += n;
+        }
+        Ok(pieces)
+    }
+}
+
 impl PageObject for Object {
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
         Self::punch(self, offset, len)
@@ -397,27 +428,29 @@ impl PageObject for Object {
     }
 
     fn map_range(&self, offset: u64, len: u64, each: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
-        self.was_mapped.store(true, Ordering::Release);
-        let (first, end) = (offset / PAGE, offset.checked_add(len).ok_or(Errno::EINVAL)?.div_ceil(PAGE));
-        let mut pieces: Vec<(u64, u64)> = Vec::new();
-        {
-            let mut g = self.change_with(|g| g.missing(first, end)).map_err(|_| Errno::ENOMEM)?;
-            if end - first > g.room().saturating_add(g.pages) {
-                return Err(Errno::ENOMEM);
-            }
-            g.ensure(first, end).map_err(|_| Errno::ENOMEM)?;
-            let mut page = first;
-            while page < end {
-                let (at, n) = g.run(page, end);
-                let Some(at) = at else { return Err(Errno::ENOMEM) };
-                match pieces.last_mut() {
-                    Some((start, count)) if *start + *count == at => *count += n,
-                    _ => pieces.push((at, n)),
-                }
-                page += n;
-            }
+        let pieces = self.pieces(offset, len, |g, first, end| {
+            g.give_all(first, end)?;
+            g.own(first, end)
+        });
+        let pieces = pieces.map_err(|_| Errno::ENOMEM)?;
+        pieces.into_iter().try_for_each(|(at, n)| each(at.ok_or(Errno::ENOMEM)? * PAGE, n * PAGE))
+    }
+
+    fn map_lazily(
+        &self,
+        offset: u64,
+        len: u64,
+        each: &mut dyn FnMut(Option<u64>, u64) -> Result<()>,
+    ) -> Result<()> {
+        let pieces = self.pieces(offset, len, Inner::give_all).map_err(|_| Errno::ENOMEM)?;
+        let missing = pieces.iter().filter(|(at, _)| at.is_none()).count();
+        if missing > MOST_MISSING {
+            return self.map_range(offset, len, &mut |at, n| each(Some(at), n));
         }
-        pieces.into_iter().try_for_each(|(at, n)| each(at * PAGE, n * PAGE))
+        if missing > 0 {
+            MISSING.set(true);
+        }
+        pieces.into_iter().try_for_each(|(at, n)| each(at.map(|at| at * PAGE), n * PAGE))
     }
 
     fn map_present(
@@ -426,24 +459,28 @@ impl PageObject for Object {
         len: u64,
         each: &mut dyn FnMut(Option<u64>, u64) -> Result<()>,
     ) -> Result<()> {
-        self.was_mapped.store(true, Ordering::Release);
-        let (first, end) = (offset / PAGE, offset.checked_add(len).ok_or(Errno::EINVAL)?.div_ceil(PAGE));
-        let mut pieces: Vec<(Option<u64>, u64)> = Vec::new();
-        {
-            // What is mapped is present, and stays.
-            let g = self.change_with(|g| g.missing(first, end.min(g.size.div_ceil(PAGE)).max(first)))?;
-            let mut page = first;
-            while page < end {
-                let (at, n) = g.run(page, end);
-                match pieces.last_mut() {
-                    Some((Some(start), count)) if at == Some(*start + *count) => *count += n,
-                    Some((None, count)) if at.is_none() => *count += n,
-                    _ => pieces.push((at, n)),
-                }
-                page += n;
-            }
-        }
+        // What is mapped is present, and stays.
+        let pieces = self.pieces(offset, len, |_, _, _| Ok(()))?;
         pieces.into_iter().try_for_each(|(at, n)| each(at.map(|at| at * PAGE), n * PAGE))
+    }
+
+    fn places(&self, offset: u64, len: u64, each: &mut dyn FnMut(Option<u64>, u64)) {
+        let g = self.inner.read();
+        let (mut page, end) = (offset / PAGE, offset.saturating_add(len).div_ceil(PAGE));
+        while page < end {
+            let (place, n) = g.run_to_read(page, end);
+            let own = if let Some(Place::Own(off)) = place { Some(off) } else { None };
+            each(own, n * PAGE);
+            page += n;
+        }
+    }
+
+    fn note_mapped(&self, offset: u64, len: u64) {
+        let g = self.inner.read();
+        let (mut page, end) = (offset / PAGE, offset.saturating_add(len).div_ceil(PAGE));
+        while page < end {
+            page += g.run_to_write(page, end).1;
+        }
     }
 
     fn is_sparse(&self, offset: u64, len: u64) -> bool {
@@ -456,8 +493,8 @@ impl PageObject for Object {
         let (mut page, end) = (offset / PAGE, (offset + len).div_ceil(PAGE));
         let mut missing = 0;
         while page < end && missing <= room {
-            let (at, n) = g.run(page, end);
-            missing += if at.is_none() { n } else { 0 };
+            let (here, n) = g.run(page, end);
+            missing += if here { 0 } else { n };
             page += n;
         }
         missing > room

@@ -1,7 +1,7 @@
 //! Bytes of an [`Object`] that come from elsewhere than a program's or the kernel's buffer, or go there, and pages that are not there yet
 //! (objects/storage).
 
-use doppel_machine::pagefile;
+use doppel_machine::pagefile::{self, Place};
 
 use super::{MAX_SIZE, Object, PAGE};
 use crate::objects::vfs::io::{Output, Piece};
@@ -18,14 +18,16 @@ impl Object {
         let g = self.inner.read();
         let (mut at, end) = (offset, g.size.min(offset.saturating_add(out.remaining() as u64)));
         while at < end {
-            let (place, pages) = g.run(at / PAGE, end.div_ceil(PAGE));
+            let (place, pages) = g.run_to_read(at / PAGE, end.div_ceil(PAGE));
             let Some(place) = place else { break };
             let n = ((at / PAGE + pages) * PAGE).min(end) - at;
-            let from = place * PAGE + at % PAGE;
+            let from = place.behind(at % PAGE);
             let got = out.pieces(n as usize, |done, piece| match piece {
-                Piece::User(to, len) => pagefile::copy_to_user(from + done as u64, to, len).unwrap_or(0),
+                Piece::User(to, len) => {
+                    pagefile::copy_to_user(from.behind(done as u64), to, len).unwrap_or(0)
+                }
                 Piece::Kernel(buf) => {
-                    pagefile::read(from + done as u64, buf);
+                    pagefile::read(from.behind(done as u64), buf);
                     buf.len()
                 }
             })?;
@@ -49,9 +51,10 @@ impl Object {
         let mut g = self.change();
         let end = offset.checked_add(len as u64).filter(|end| *end <= MAX_SIZE).ok_or(Errno::EFBIG)?;
         g.ensure(offset / PAGE, end.div_ceil(PAGE))?;
+        g.own(offset / PAGE, end.div_ceil(PAGE))?;
         let mut at = offset;
         while at < end {
-            let (place, pages) = g.run(at / PAGE, end.div_ceil(PAGE));
+            let (place, pages) = g.run_to_write(at / PAGE, end.div_ceil(PAGE));
             let n = ((at / PAGE + pages) * PAGE).min(end) - at;
             let place = place.ok_or(Errno::ENOSPC)?;
             take(place * PAGE + at % PAGE, (at - offset) as usize, n as usize);
@@ -64,15 +67,15 @@ impl Object {
     }
 
     /// Has `len` bytes at `offset`, whose pages hold data, copied out of the object: `give(place, done, len)` takes a piece of them,
-    /// behind `done` bytes, from a place of the page file.
-    pub fn get(&self, offset: u64, len: usize, mut give: impl FnMut(u64, usize, usize)) {
+    /// behind `done` bytes, from a place.
+    pub fn get(&self, offset: u64, len: usize, mut give: impl FnMut(Place, usize, usize)) {
         let g = self.inner.read();
         let (mut at, end) = (offset, offset + len as u64);
         while at < end {
-            let (place, pages) = g.run(at / PAGE, end.div_ceil(PAGE));
+            let (place, pages) = g.run_to_read(at / PAGE, end.div_ceil(PAGE));
             let n = ((at / PAGE + pages) * PAGE).min(end) - at;
             if let Some(place) = place {
-                give(place * PAGE + at % PAGE, (at - offset) as usize, n as usize);
+                give(place.behind(at % PAGE), (at - offset) as usize, n as usize);
             }
             at += n;
         }
@@ -81,8 +84,8 @@ impl Object {
     /// How many pages from `page` on, up to `end`, hold no data.
     pub fn missing(&self, page: u64, end: u64) -> u64 {
         match self.inner.read().run(page, end) {
-            (None, n) => n,
-            (Some(_), _) => 0,
+            (false, n) => n,
+            (true, _) => 0,
         }
     }
 
@@ -90,8 +93,8 @@ impl Object {
     pub fn is_present(&self, mut page: u64, end: u64) -> bool {
         let g = self.inner.read();
         while page < end {
-            let (place, n) = g.run(page, end);
-            if place.is_none() {
+            let (here, n) = g.run(page, end);
+            if !here {
                 return false;
             }
             page += n;

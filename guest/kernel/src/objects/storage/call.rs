@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use doppel_abi_service::storage::{
     Answer, Attributes, BUFFER, Changes, Lease, Operation, Request, SECOND, buffer, shown, text,
 };
+use doppel_machine::pagefile::Place;
 use doppel_machine::storage::CHANNEL;
 
 use super::{Storage, result};
@@ -115,7 +116,7 @@ impl Call {
     }
 
     /// Copies so many bytes of the page file from this place on into the buffer, to `at`.
-    pub fn fill_from_pages(&self, at: usize, place: u64, len: usize) {
+    pub fn fill_from_pages(&self, at: usize, place: Place, len: usize) {
         CHANNEL.put_from_pages(buffer(self.slot) + at as u64, place, len);
     }
 

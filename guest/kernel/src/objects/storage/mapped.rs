@@ -432,6 +432,15 @@ impl PageObject for Pages {
         self.object.map_range(offset, len, each)
     }
 
+    fn map_lazily(
+        &self,
+        offset: u64,
+        len: u64,
+        each: &mut dyn FnMut(Option<u64>, u64) -> Result<()>,
+    ) -> Result<()> {
+        self.object.map_lazily(offset, len, each)
+    }
+
     fn map_present(
         &self,
         offset: u64,
@@ -439,6 +448,14 @@ impl PageObject for Pages {
         each: &mut dyn FnMut(Option<u64>, u64) -> Result<()>,
     ) -> Result<()> {
         self.object.map_present(offset, len, each)
+    }
+
+    fn places(&self, offset: u64, len: u64, each: &mut dyn FnMut(Option<u64>, u64)) {
+        self.object.places(offset, len, each);
+    }
+
+    fn note_mapped(&self, offset: u64, len: u64) {
+        self.object.note_mapped(offset, len);
     }
 
     fn is_sparse(&self, offset: u64, len: u64) -> bool {

@@ -9,6 +9,7 @@ use core::ops::Range;
 
 use doppel_machine::user::UserPtr;
 
+use crate::memory::before_copies;
 use crate::{Errno, Result};
 
 /// One user buffer.
@@ -111,11 +112,13 @@ impl<'a> Output<'a> {
     /// One user buffer.
     #[inline]
     pub fn user(base: UserPtr, len: usize) -> Self {
+        before_copies(base, len);
         Self(Cursor::user(base, len))
     }
 
     /// Several user buffers, already checked not to exceed `SSIZE_MAX` in total.
     pub fn iovecs(v: Vec<IoVec>) -> Self {
+        v.iter().for_each(|i| before_copies(i.base, i.len));
         Self(Cursor::iovecs(v))
     }
 
@@ -183,11 +186,13 @@ impl<'a> Input<'a> {
     /// One user buffer.
     #[inline]
     pub fn user(base: UserPtr, len: usize) -> Self {
+        before_copies(base, len);
         Self(Cursor::user(base, len))
     }
 
     /// Several user buffers, already checked not to exceed `SSIZE_MAX` in total.
     pub fn iovecs(v: Vec<IoVec>) -> Self {
+        v.iter().for_each(|i| before_copies(i.base, i.len));
         Self(Cursor::iovecs(v))
     }
 

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use doppel_machine::user::UserPtr;
 
 use super::Writer;
-use crate::memory::{DumpVma, PAGE, Prot};
+use crate::memory::{DumpVma, PAGE, Prot, copy_mended};
 use crate::process::task::Thread;
 use crate::{Errno, Result};
 
@@ -123,7 +123,8 @@ fn copy(out: &mut Writer<'_>, s: &Segment, buf: &mut [u8]) -> Result<()> {
     while at < end {
         let want = (end - at).min(CHUNK) as usize;
         let chunk = &mut buf[..want];
-        let got = UserPtr(at).read_some(chunk).unwrap_or(0);
+        let rest = |done: usize| UserPtr(at).add(done as u64).read_some(&mut chunk[done..]);
+        let got = copy_mended(mm, want, rest).unwrap_or(0);
         mm.show_original(at, &mut chunk[..got]);
         // Whole pages: the rest of one that faulted in the middle is zeros.
         let got = got.next_multiple_of(PAGE as usize);

@@ -20,7 +20,7 @@ use doppel_machine::user::UserPtr;
 use super::task::{Thread, current, current_ref};
 use crate::core::part::Part;
 use crate::core::sched::{self, Deadline};
-use crate::memory::FutexPlace;
+use crate::memory::{FutexPlace, before_copies};
 use crate::{Errno, Result};
 
 pub use robust::exit_robust;
@@ -76,6 +76,8 @@ impl Key {
         if private {
             return Ok(Self { id: thread.space_id(), at: addr.0 });
         }
+        // It is looked at under locks later.
+        before_copies(addr, 4);
         match thread.with_space(|s| s.mm.futex_place(addr.0, write)) {
             FutexPlace::Object { id, offset } => Ok(Self { id, at: offset | 1 }),
             FutexPlace::Own => Ok(Self { id: thread.space_id(), at: addr.0 | 2 }),

@@ -59,6 +59,7 @@ fn died(t: &Arc<Thread>, addr: UserPtr, pi: bool, pending: bool) -> Result<()> {
             FUTEXES.wake(own, 1, ANY);
         }
     };
+    crate::memory::before_copies(addr, 4);
     loop {
         let v = addr.load_u32()?;
         // It was about to be released, or the next owner has not taken it yet: somebody must look.

@@ -10,13 +10,13 @@ use alloc::vec::Vec;
 use doppel_machine::host;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::task::{Task, UserContext};
-use doppel_machine::user::UserPtr;
+use doppel_machine::user::{Fault, UserPtr};
 use doppel_machine::xstate::XSave;
 
 use super::{Process, Space, TASKS, Thread};
 use crate::core::sched::{WaitQueue, wait_until_uninterruptible};
 use crate::core::work::{self, Work};
-use crate::memory::{Mm, OTHERS, Others, Prot, unmap_behind};
+use crate::memory::{Mm, OTHERS, Others, Prot, copy_mended, unmap_behind};
 use crate::objects::net::unix::scm::{PEERS, Peers};
 use crate::process::signal::ThreadSignals;
 use crate::process::task::current_space;
@@ -109,7 +109,8 @@ pub fn read(p: &Arc<Process>, at: u64, len: usize) -> Result<Vec<u8>> {
     let len = len.min(CHUNK);
     run_in(p, move || {
         let mut buf = alloc::vec![0; len];
-        let n = UserPtr(at).read_some(&mut buf)?;
+        let rest = |done: usize| UserPtr(at).add(done as u64).read_some(&mut buf[done..]);
+        let n = copy_mended(&current_space().mm, len, rest)?;
         buf.truncate(n);
         current_space().mm.show_original(at, &mut buf);
         Ok(buf)
@@ -121,7 +122,8 @@ pub fn read_forced(p: &Arc<Process>, at: u64, len: usize) -> Result<Vec<u8>> {
     let len = len.min(CHUNK);
     run_in(p, move || {
         let mut buf = alloc::vec![0; len];
-        let mut done = UserPtr(at).read_some(&mut buf).unwrap_or(0);
+        let rest = |done: usize| UserPtr(at).add(done as u64).read_some(&mut buf[done..]);
+        let mut done = copy_mended(&current_space().mm, len, rest).unwrap_or(0);
         while done < len {
             let rest = &mut buf[done..];
             match forced(at + done as u64, Prot::READ, |p| p.read_some(rest)) {
@@ -139,7 +141,7 @@ pub fn read_forced(p: &Arc<Process>, at: u64, len: usize) -> Result<Vec<u8>> {
 pub fn write_forced(p: &Arc<Process>, at: u64, bytes: Vec<u8>) -> Result<usize> {
     run_in(p, move || {
         current_space().mm.before_change(at, at.saturating_add(bytes.len() as u64))?;
-        let mut done = UserPtr(at).write_some(&bytes).unwrap_or(0);
+        let mut done = store(at, &bytes).unwrap_or(0);
         while done < bytes.len() {
             match forced(at + done as u64, Prot::WRITE, |p| p.write_some(&bytes[done..])) {
                 Some(n) if n > 0 => done += n,
@@ -163,6 +165,10 @@ fn forced(
     if extra.contains(Prot::WRITE) && v.shared() || v.prot.contains(extra) {
         return None;
     }
+    if v.shared() {
+        // A guard of it would be gone afterwards.
+        current_space().mm.release_guards(page, page + crate::memory::PAGE);
+    }
     host::protect_user(page, crate::memory::PAGE, (v.prot | extra | Prot::READ).bits()).ok()?;
     let n = f(UserPtr(at));
     // The page was there a moment ago; if it no longer is, there is nothing to protect.
@@ -172,7 +178,13 @@ fn forced(
 
 /// Writes `bytes` at `at` in `p`; gives how many were written before an unwritable page.
 pub fn write(p: &Arc<Process>, at: u64, bytes: Vec<u8>) -> Result<usize> {
-    run_in(p, move || Ok(UserPtr(at).write_some(&bytes)?))?
+    run_in(p, move || Ok(store(at, &bytes)?))?
+}
+
+/// Writes to memory of the current space as far as it can be written.
+fn store(at: u64, bytes: &[u8]) -> core::result::Result<usize, Fault> {
+    let rest = |done: usize| UserPtr(at).add(done as u64).write_some(&bytes[done..]);
+    copy_mended(&current_space().mm, bytes.len(), rest)
 }
 
 /// See [`memory::object_shrunk`](crate::memory::object_shrunk).
@@ -212,7 +224,8 @@ fn descriptor(pid: i32) -> Result<i32> {
 /// Gives memory and sockets what they ask of processes; once, at boot.
 pub(super) fn offer() {
     let saved_still = || crate::process::shadow::SHADOWS.any();
-    OTHERS.set(Others { halted, each_thread, object_shrunk, saved_still });
+    let here = |f: &mut dyn FnMut(&Mm)| f(&current_space().mm);
+    OTHERS.set(Others { halted, each_thread, object_shrunk, here, saved_still });
     let groups = |pid| TASKS.process(pid).ok().map(|p| p.cred().groups.clone());
     PEERS.set(Peers { groups, descriptor });
     work::START.set(start_work);

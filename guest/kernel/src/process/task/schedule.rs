@@ -2,6 +2,7 @@
 
 use crate::process::time::cpu;
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 
 use super::Thread;
 use super::services::Services;
@@ -49,5 +50,9 @@ impl Runnable for Thread {
 
     fn while_still(space: &Arc<Space>) {
         shadow::leave(space);
+        if space.to_guard.load(Ordering::SeqCst) {
+            space.mm.guard();
+            space.to_guard.store(false, Ordering::SeqCst);
+        }
     }
 }

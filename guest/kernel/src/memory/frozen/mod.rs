@@ -1,7 +1,14 @@
 //! The memory of an address space, made anew from its map and the frozen image.
 //!
 //! Every mapping is made as at first, except that runs of pages the image or an ancestor of it holds are mapped from there, private:
-//! unwritten pages stay shared with all other clones. Runs on the space's first vCPU, before its threads.
+//! unwritten pages stay shared with all other clones (what is mapped of the page file: objects/pages). Runs on the space's first vCPU,
+//! before its threads.
+
+mod guard;
+mod log;
+
+pub use guard::Guards;
+pub use log::LOG;
 
 use doppel_abi_machine::frozen::Segment;
 use doppel_algo::rangemap::RangeMap;
@@ -20,6 +27,7 @@ impl Mm {
 
     fn restore_from(&self, mut rest: &[Segment]) {
         let mut g = self.lock();
+        self.guards.forget();
         // The frozen image has what was in the swap region that stayed behind.
         g.swapped = RangeMap::default();
         let mut thawed = alloc::vec::Vec::new();
