@@ -6,7 +6,7 @@ use doppel_abi_machine::layout::{PAGE, USER_END};
 use doppel_sys::pagemap;
 
 use crate::error::{Error, Result};
-use crate::scan::{pages, private_mappings};
+use crate::scan::processes::{pages, private_mappings};
 
 /// Runs of a process' own pages with at most so many untouched ones between them become one: each costs a mapping.
 const JOIN: u64 = 16 * PAGE;

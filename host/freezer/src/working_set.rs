@@ -13,7 +13,7 @@ use doppel_abi_machine::frozen::Segment;
 use doppel_abi_machine::layout::USER_END;
 
 use crate::error::{Error, Result};
-use crate::scan::{children, namespace_pid, pages, private_mappings};
+use crate::scan::processes::{children, namespace_pid, pages, private_mappings};
 
 const SUFFIX: &str = "touched";
 /// First line of the file.

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use doppel_abi_machine::{NO_SHADOWS, control, event, group_limit};
-use doppel_freezer::{Load, scan};
+use doppel_freezer::Load;
+use doppel_freezer::scan::processes;
 use doppel_sys::shared;
 use rustix::thread::futex;
 
@@ -69,7 +70,7 @@ impl<'a> Shadows<'a> {
     /// so no process ends while the host tells which there are.
     pub fn of(&mut self, processes: &[(i32, i32)]) -> Option<doppel_freezer::Shadows> {
         let known: BTreeSet<i32> = processes.iter().map(|p| p.1).collect();
-        let others = scan::other_processes(self.core.child.pid, &known).ok()?;
+        let others = processes::other_processes(self.core.child.pid, &known).ok()?;
         let host: BTreeMap<i32, i32> = others.into_iter().collect();
         self.host = self.pairs.values().filter_map(|inner| host.get(inner).copied()).collect();
         let shadow = |inner: &i32| host.get(self.pairs.get(inner)?).copied();
@@ -78,7 +79,7 @@ impl<'a> Shadows<'a> {
 
     /// Whether one has ended before its time, as all do with their domain.
     pub fn any_gone(&self) -> bool {
-        !self.host.iter().all(|&pid| scan::has_memory(pid))
+        !self.host.iter().all(|&pid| processes::has_memory(pid))
     }
 }
 
@@ -89,6 +90,6 @@ impl Drop for Shadows<'_> {
         // The only possible failure is an unmapped word, and ours is mapped.
         let _ = futex::wake(&registers.shadows_end, futex::Flags::empty(), i32::MAX as u32);
         // The next freeze must not take one for a process.
-        self.core.look_until(PATIENCE, || !self.host.iter().any(|&pid| scan::is_process(pid)));
+        self.core.look_until(PATIENCE, || !self.host.iter().any(|&pid| processes::is_process(pid)));
     }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_machine::control;
 use doppel_abi_machine::frozen::Segment;
-use doppel_freezer::scan::{own_pages, processes};
+use doppel_freezer::scan::processes::{own_pages, processes};
 use doppel_freezer::share::{LevelReport, Memory, PAGE, Page, Sharer, Verdict};
 use doppel_sys::shared::{self, SharedMap};
 use rustix::fs::{MemfdFlags, SealFlags};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use doppel_abi_machine::frozen::Segment;
 use doppel_abi_machine::{event, fd, swap};
 use doppel_freezer::resident::{Run, resident};
-use doppel_freezer::scan::processes;
+use doppel_freezer::scan::processes::processes;
 
 use super::region;
 use crate::io::ring::{post, registers};

@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use doppel_abi_machine::frozen::{PAGEFILE, Segment};
+use doppel_abi_machine::layout::PAGE;
 use doppel_machine::sync::RwSpin;
 
-use super::super::PAGE;
 use crate::core::part::Part;
 
 /// Pages that were written.
