@@ -35,6 +35,7 @@ fn attach(engine: &mut Engine, last: u8) -> (OwnedFd, OwnedFd) {
     let settings = Settings {
         network: "fuzz".into(),
         name: format!("d{last}"),
+        aliases: Vec::new(),
         ip4: Ipv4Addr::new(10, 88, 0, last),
         ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()),
         rules: rules(),
