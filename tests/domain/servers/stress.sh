@@ -16,6 +16,8 @@ for s; do
     code=0; as=
     [ $s != exec ] || as='as nobody' # it refuses to run as root
     $as stress-ng --"$s" 2 --verify --timeout "$SECONDS_OF_LOAD" --metrics-brief --no-rand-seed --temp-path /tmp/g --hdd-bytes 16m --vm-bytes 64m >out 2>&1 || code=$?
+    # "Metrics untrustworthy": stress-ng has killed a child of its own just when that counted.
+    [ $code != 7 ] || code=0
     ops=$(awk -v s="$s" '$4 == s && $5 ~ /^[0-9]+$/ { print $9 }' out)
     # What stress-ng finds missing by itself has no figures; the caller knows which may be.
     if [ $code = 0 ] && [ -z "$ops" ] && grep -qE 'not (supported|implemented|available)' out; then echo "$s: not implemented"; continue; fi
