@@ -22,10 +22,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 
-use doppel_abi_machine::ATTENDANT;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
@@ -33,8 +30,8 @@ use rustix::mount::{
 use rustix::process::Pid;
 
 use crate::failure::{Failure, cannot};
+use crate::program::helper;
 use crate::program::request::Request;
-use crate::program::talk;
 use crate::root::owners::Owners;
 use device::Device;
 
@@ -134,17 +131,10 @@ impl Disks {
 impl DiskLink {
     /// Starts the helper, which answers the kernel as this user.
     fn serve(&self, kernel: &File, disks: &[Wanted], user: u32) -> io::Result<Pid> {
-        let (ours, helpers) = talk::pair()?;
-        let helper = Command::new("/proc/self/exe")
-            .arg0(ATTENDANT)
-            .arg(process::VERB)
-            .env_clear()
-            .stdin(Stdio::from(helpers))
-            .spawn()?;
         let disks = disks.iter().map(|disk| (disk.volume, disk.read_only)).collect();
         let wanted = process::HelperConfig { user, disks };
-        talk::send(&ours, &wanted.to_bytes(), &[kernel.as_fd(), self.memory.as_fd(), self.doorbell.as_fd()])?;
-        Ok(Pid::from_child(&helper))
+        let descriptors = [kernel.as_fd(), self.memory.as_fd(), self.doorbell.as_fd()];
+        helper::start(process::VERB, &wanted.to_bytes(), &descriptors)
     }
 }
 

@@ -28,13 +28,10 @@ mod tunnel;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 
-use doppel_abi_machine::ATTENDANT;
 use rustix::process::Pid;
 
-use crate::program::talk;
+use crate::program::helper;
 
 pub(crate) use addresses::Addresses;
 
@@ -56,19 +53,8 @@ impl Link {
 
     /// Starts the helper, which moves the device's packets as this user.
     pub fn serve(&self, packets: &OwnedFd, user: u32) -> io::Result<Pid> {
-        let (ours, helpers) = talk::pair()?;
-        let helper = Command::new("/proc/self/exe")
-            .arg0(ATTENDANT)
-            .arg(process::VERB)
-            .env_clear()
-            .stdin(Stdio::from(helpers))
-            .spawn()?;
         let wanted = process::HelperConfig { addresses: self.addresses, user };
-        talk::send(
-            &ours,
-            &wanted.to_bytes(),
-            &[packets.as_fd(), self.memory.as_fd(), self.doorbell.as_fd()],
-        )?;
-        Ok(Pid::from_child(&helper))
+        let descriptors = [packets.as_fd(), self.memory.as_fd(), self.doorbell.as_fd()];
+        helper::start(process::VERB, &wanted.to_bytes(), &descriptors)
     }
 }

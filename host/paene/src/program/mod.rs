@@ -3,6 +3,7 @@
 pub mod builtin;
 pub mod bundle;
 pub mod enter;
+pub mod helper;
 pub mod request;
 pub mod ring;
 pub mod start;
