@@ -42,6 +42,7 @@ pub use launch::namespaces::begin as begin_namespaces;
 pub use launch::pool::Pool;
 pub use launch::speculation::Speculation;
 pub use limits::cgroup::{ServiceGroups, Usage, all_tasks, cgroups, tasks_bound};
+pub use limits::rests::Rests;
 pub use registry::adopt::{Adopted, Adoption, Channels, Gone, Orphan};
 pub use registry::messages::{Reply, Request};
 pub use registry::requests::{ask, running};

@@ -3,4 +3,5 @@
 pub mod arbiter;
 pub mod cgroup;
 pub mod group_limits;
+pub mod rests;
 mod short_file;

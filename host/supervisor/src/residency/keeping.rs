@@ -172,7 +172,7 @@ impl Core {
         };
         let now = self.count(entry).await;
         if let Some(residence) = &mut locked(&entry.live).residence {
-            residence.rests.counted(now != Some(before));
+            residence.rests.looked(now != Some(before));
         }
         true
     }

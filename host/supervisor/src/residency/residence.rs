@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use doppel_api::{self as api, HibernationReason};
+use doppel_domain::Rests;
 use serde::{Deserialize, Serialize};
 
 use crate::gatekeeper::idle::{Counters, Watch};
@@ -88,38 +89,15 @@ pub(crate) struct Residence {
     pub counters: Counters,
     pub counted: Duration,
     /// Of the regular counts, those that pass without it.
-    pub rests: Rests,
+    pub rests: Rests<4, MOST_SKIPPED>,
     /// When it was last known to work, or used.
     pub active: Duration,
     /// Until then it is left alone.
     pub protected: Duration,
 }
 
-/// Who has done nothing is counted less and less often: ten thousand that are idle cost next to nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rests {
-    /// Counts in a row that pass without it, and how many of these are to come.
-    skips: u32,
-    left: u32,
-}
-
-impl Rests {
-    /// Most of them: as many counts as are five minutes, if there are not very many domains.
-    const MOST: u32 = 63;
-
-    /// Whether this count passes without it.
-    pub fn skips(&mut self) -> bool {
-        let skips = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        skips
-    }
-
-    /// It was counted, and had worked or not.
-    pub fn counted(&mut self, worked: bool) {
-        self.skips = if worked { 0 } else { (self.skips * 4 + 3).min(Self::MOST) };
-        self.left = self.skips;
-    }
-}
+/// Most regular counts in a row that pass without one that does nothing: five minutes of them, if there are not very many domains.
+const MOST_SKIPPED: u32 = 63;
 
 impl Residence {
     /// Something was wanted of it.
@@ -146,12 +124,12 @@ mod tests {
 
     #[test]
     fn who_does_nothing_is_counted_less_and_less_often() {
-        let mut rests = Rests::default();
+        let mut rests = Rests::<4, MOST_SKIPPED>::default();
         let mut counted = Vec::new();
         for count in 0..160 {
             if !rests.skips() {
                 counted.push(count);
-                rests.counted(count == 84);
+                rests.looked(count == 84);
             }
         }
         assert_eq!(counted, [0, 4, 20, 84, 85, 89, 105]);

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use super::waiting::Waiting;
+use crate::limits::rests::Rests;
 
 /// Most looks in a row at which nothing is read of a domain that does nothing.
 const MOST_SKIPPED: u32 = 15;
@@ -14,15 +15,13 @@ pub(super) struct Record {
     /// CPU time in nanoseconds, and when it was read.
     used: u64,
     read: Instant,
-    /// Looks in a row after which it is read again, and how many of these are to come.
-    skips: u32,
-    left: u32,
+    rests: Rests<2, MOST_SKIPPED>,
     pub waiting: Waiting,
 }
 
 impl Record {
     pub fn new(used: u64, read: Instant) -> Self {
-        Self { used, read, skips: 0, left: 0, waiting: Waiting::default() }
+        Self { used, read, rests: Rests::default(), waiting: Waiting::default() }
     }
 
     /// How many CPUs it has used since it was read last.
@@ -34,15 +33,12 @@ impl Record {
 
     /// Whether it is not read at this look.
     pub fn is_skipped(&mut self) -> bool {
-        let skipped = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        skipped
+        self.rests.skips()
     }
 
     /// It does nothing, or does: the longer it does nothing, the more looks pass without it.
     pub fn rests(&mut self, nothing: bool) {
-        self.skips = if nothing { (self.skips * 2 + 1).min(MOST_SKIPPED) } else { 0 };
-        self.left = self.skips;
+        self.rests.looked(!nothing);
     }
 }
 
