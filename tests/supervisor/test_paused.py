@@ -1,4 +1,5 @@
 """Domains that stand still: what needs them is refused at once, and whoever goes away takes the request along."""
+import contextlib
 import os
 import signal
 import socket
@@ -53,17 +54,26 @@ def processes(pid):
     return found
 
 
+def send(number, pids):
+    """Sends a signal to those that are still there: what served a program that has ended goes by itself."""
+    for p in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(p, number)
+
+
 def stand_still(pid):
     """Stops a domain's processes behind the supervisor's back; gives them."""
     def stands(p):
-        # A dead one that nobody has waited for does so too.
-        return open(f"/proc/{p}/stat").read().rpartition(")")[2].split()[0] in "TZ"
+        try:
+            # A dead one that nobody has waited for does so too.
+            return open(f"/proc/{p}/stat").read().rpartition(")")[2].split()[0] in "TZ"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
 
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         pids = processes(pid)
-        for p in pids:
-            os.kill(p, signal.SIGSTOP)
+        send(signal.SIGSTOP, pids)
         # What was being forked meanwhile is found in the next round.
         if all(map(stands, pids)) and processes(pid) == pids:
             return pids
@@ -91,8 +101,7 @@ def test_a_client_that_goes_away_cancels(supervisor, web):
         # The keeper has heard of it when it answers what was asked behind it.
         supervisor.get(f"{path}/stats").ok()
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        send(signal.SIGCONT, pids)
     assert supervisor.cli("exec", web["id"], "ls", "/ran").returncode == 1, "it ran for nobody"
 
 
@@ -109,6 +118,5 @@ def test_interrupted_command(supervisor, web):
         for _ in range(3):
             supervisor.get(f"/v1/domains/{web['id']}/stats").ok()
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        send(signal.SIGCONT, pids)
     assert supervisor.cli("exec", web["id"], "ls", "/ran").returncode == 1
