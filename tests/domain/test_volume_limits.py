@@ -87,6 +87,7 @@ def test_rates_are_kept(bounded):
     with running(bounded, "--device-write-bps", rate) as slow:
         took = seconds(slow)
     with running(bounded) as free:
-        assert seconds(free) < took
+        # The quickest of some: the host's disk may have more to write than this.
+        assert min(seconds(free) for _ in range(3)) < took
     # 3 MiB, of which a tenth of a second is free.
     assert 1.0 < took < 6, took

@@ -179,5 +179,6 @@ def test_a_rate_of_the_network_holds_and_changes(doppeld, made):
         assert got == total and 1.5 < seconds < 10, (got, seconds)
         text(doppeld.cli("update", "--network-rate", "0", id))
         take()
-        got, seconds = take()
-        assert got == total and seconds < 1, (got, seconds)
+        # The quickest of some: whatever else the host does holds up one or the other.
+        taken = [take() for _ in range(3)]
+        assert all(got == total for got, _ in taken) and min(s for _, s in taken) < 1, taken
