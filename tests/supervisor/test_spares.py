@@ -1,5 +1,7 @@
 """Domains made ready before they are wanted: the next start takes one, and nobody can tell but by the clock."""
+import os
 import re
+import signal
 import time
 
 import leftovers
@@ -16,11 +18,10 @@ def ok(p):
     return p.stdout.decode()
 
 
-def taken(d):
+def taken(d, kind="boot"):
     """How many domains were ready before they were wanted."""
-    found = re.search(
-        r'^doppel_start_stage_seconds_count{kind="boot",stage="spare"} (\d+)', d.get("/metrics").body.decode(), re.M
-    )
+    wanted = rf'^doppel_start_stage_seconds_count{{kind="{kind}",stage="spare"}} (\d+)'
+    found = re.search(wanted, d.get("/metrics").body.decode(), re.M)
     return int(found[1]) if found else 0
 
 
@@ -119,4 +120,68 @@ def test_names_limits_and_ends(own):
         refused = own.cli("run", "--rm", "busybox", "/no/such/program")
         assert refused.returncode == 127, refused.stderr
     # Those that nobody wants go.
+    leftovers.none_of(own)
+
+
+def clones_taken(d):
+    """How many clones were ready before they were wanted."""
+    return taken(d, "clone")
+
+
+def clone_out_of_spare(d, frozen, **how):
+    """Clones until one was ready before; gives it, and leaves none of the others."""
+    deadline = time.monotonic() + 60
+    while True:
+        before = clones_taken(d)
+        made = d.post(f"/v1/frozen/{frozen}/clone", how).ok(201)["results"][0]["domain"]
+        if clones_taken(d) > before:
+            return made
+        d.delete(f"/v1/domains/{made['id']}?force=true").ok()
+        assert time.monotonic() < deadline, "none is ever ready"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["in a layer", "in memory"])
+def test_a_clone_is_the_one_that_was_wanted(own, kept):
+    """Its name, host name, arguments, limits, identity and files are its own, whether they stay or are in memory."""
+    # As many as stay in the layer's file when it is frozen.
+    big = "head -c 20000000 /dev/zero > /big; " if kept else ""
+    command = ["sh", "-c", f"{big}echo before > /tmp/x; echo before > /f; sleep 1000"]
+    asked = {"image": "busybox", "name": "parent", "command": command, "files": {"persist": kept}}
+    parent = own.post("/v1/domains?start=true", asked).ok(201)["domain"]
+    look = "until [ -s /f ]; do sleep 0.01; done; cat /proc/sys/kernel/random/boot_id"
+    own_ids = {ok(own.cli("exec", "parent", "sh", "-c", look))}
+    ok(own.cli("freeze", "parent", "warm"))
+    for name in ("one", "two"):
+        made = clone_out_of_spare(own, "warm", name=name, args=["a", name], resources={"pids": 70})
+        script = "hostname; cat /sys/doppel/args /sys/doppel/clone_index /tmp/x /f; echo after > /f; echo after > /tmp/x"
+        assert ok(own.cli("exec", name, "sh", "-c", script)).split() == [name, "a", name, "1", "before", "before"]
+        own_ids.add(ok(own.cli("exec", name, "sh", "-c", look)))
+        assert own.get(f"/v1/domains/{name}").ok()["config"]["resources"]["pids"] == 70
+        assert made["cloned_from"] == "warm"
+    assert len(own_ids) == 3, own_ids
+    assert ok(own.cli("exec", "parent", "cat", "/tmp/x", "/f")) == "before\nbefore\n"
+    if kept:
+        ok(own.cli("exec", "one", "sh", "-c", "head -c 20000000 /dev/zero | cmp - /big; sync"))
+        ok(own.cli("stop", "-t", "0", "one"))
+        assert "/f" in ok(own.cli("diff", "one")), "it has a layer of its own"
+    # It outlives the keeper like any other.
+    pid = own.get("/v1/domains/two").ok()["pid"]
+    os.kill(own.keeper_of(own.get("/v1/domains/two").ok()["id"]), signal.SIGKILL)
+    assert ok(own.cli("exec", "two", "cat", "/f")) == "after\n"
+    assert own.get("/v1/domains/two").ok()["pid"] == pid
+    ok(own.cli("rm", "-f", "parent", "one", "two"))
+    # What is ready of an image does not keep it, nor does it come back of another that is called so.
+    ok(own.cli("frozen", "rm", "warm"))
+    asked["command"] = ["sh", "-c", "echo other > /f; sleep 1000"]
+    own.post("/v1/domains?start=true", asked).ok(201)
+    ok(own.cli("exec", "parent", "sh", "-c", "until [ -s /f ]; do sleep 0.01; done"))
+    ok(own.cli("freeze", "parent", "warm"))
+    made = own.post("/v1/frozen/warm/clone", {}).ok(201)["results"][0]["domain"]
+    assert ok(own.cli("exec", made["id"], "cat", "/f")) == "other\n"
+    clone_out_of_spare(own, "warm", name="last")
+    ok(own.cli("rm", "-f", "parent", "last", made["id"]))
+    assert parent["id"] != made["id"]
+    own.post("/v1/frozen/prune", {}).ok()
+    assert [f["name"] for f in own.get("/v1/frozen").ok()] == []
     leftovers.none_of(own)

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use doppel_abi_machine::resume_flags;
+use doppel_abi_machine::{boot_flags, resume_flags};
 use doppel_disks::FrozenDisks;
 use doppel_freezer::FrozenImage;
+use doppel_spec::Files;
 use doppel_volumes::FrozenVolumes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::Error;
+use crate::{DomainConfig, Error, Kind};
 
 /// What a domain starts from instead of a boot.
 #[derive(Clone, Debug)]
@@ -31,6 +32,26 @@ impl Resume {
     /// The generation of the new domain.
     pub(crate) fn generation(&self) -> u64 {
         self.image.header().generation + u64::from(!self.wake)
+    }
+
+    /// What is left of what was asked for: the rest is as it was frozen.
+    pub(crate) fn left_of(&self, asked: &DomainConfig) -> DomainConfig {
+        let header = *self.image.header();
+        let mut config = asked.clone();
+        config.image = self.image.root_image();
+        let spec = &mut config.spec;
+        let mounts = spec.files.volumes().cloned().collect();
+        let disks = std::mem::take(&mut spec.files.disks);
+        (spec.kind, spec.files) = (Kind::Para, Files { mounts, disks, ..Files::default() });
+        spec.tty = header.boot_flags & boot_flags::TTY != 0;
+        spec.no_patch = header.boot_flags & boot_flags::NO_PATCH != 0;
+        if header.memory_limit > 0 {
+            spec.resources.memory_bytes.get_or_insert(header.memory_limit);
+        }
+        if self.wake && spec.hostname.as_ref().is_none_or(String::is_empty) {
+            spec.hostname = Some(self.image.hostname().to_owned());
+        }
+        config
     }
 
     /// Refuses a domain without the volumes and disks that this memory goes with, or with others.

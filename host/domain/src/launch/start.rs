@@ -5,8 +5,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use doppel_abi_machine::boot_flags;
-use doppel_spec::Files;
 use doppel_sys::signal::SignalFd;
 use rustix::event::EventfdFlags;
 
@@ -27,7 +25,7 @@ use crate::registry::identity::Identity;
 use crate::registry::record::{self, Birth, Origin, Recorded};
 use crate::run::foreground::{FORWARDED, WINCH};
 use crate::run::state::{Born, Core, Guests};
-use crate::{Domain, DomainConfig, Error, Kind, NO_PIDS_LIMIT, Output, Resources, StartTimes, UNBOUNDED};
+use crate::{Domain, DomainConfig, Error, NO_PIDS_LIMIT, Output, Resources, StartTimes, UNBOUNDED};
 
 impl Domain {
     /// Builds a domain and starts its guest kernel.
@@ -49,21 +47,7 @@ impl Domain {
     /// # Errors
     /// What was wrong, for example that the image does not fit this host; nothing is left behind.
     pub fn resume(resume: Resume, clone: &DomainConfig, warn: &mut dyn FnMut(&str)) -> Result<Self, Error> {
-        let header = *resume.image.header();
-        let mut config = clone.clone();
-        config.image = resume.image.root_image();
-        let spec = &mut config.spec;
-        let mounts = spec.files.volumes().cloned().collect();
-        let disks = std::mem::take(&mut spec.files.disks);
-        (spec.kind, spec.files) = (Kind::Para, Files { mounts, disks, ..Files::default() });
-        spec.tty = header.boot_flags & boot_flags::TTY != 0;
-        spec.no_patch = header.boot_flags & boot_flags::NO_PATCH != 0;
-        if header.memory_limit > 0 {
-            spec.resources.memory_bytes.get_or_insert(header.memory_limit);
-        }
-        if resume.wake && spec.hostname.as_ref().is_none_or(String::is_empty) {
-            spec.hostname = Some(resume.image.hostname().to_owned());
-        }
+        let config = resume.left_of(clone);
         config.check_limits()?;
         Self::launch(&config, Some(resume), warn)
     }
@@ -78,7 +62,10 @@ impl Domain {
         let (image, image_size) = open_image(&config.image)?;
         if let Some(resume) = &resume {
             resume.image.check_fit(&first.digest, &image_digest(&config.image)?)?;
-            resume.check_layer(config.layer.as_deref())?;
+            // One that is held is given its layer when it is let go.
+            if !config.hold {
+                resume.check_layer(config.layer.as_deref())?;
+            }
             resume.check_volumes(config.sources.len(), config.spec.files.disks.len())?;
         }
         let identity = Identity::claim(config.spec.name.as_deref())?;

@@ -92,19 +92,30 @@ impl Domain {
         Ok(())
     }
 
-    /// Whether a domain that boots and was asked to hold can become this one: what it was made with is the same, and
-    /// the rest can be changed.
+    /// Whether a domain that boots and was asked to hold can become this one: what it was made with is the same, and the
+    /// rest can be changed.
     pub(crate) fn suits(&self, wanted: &DomainConfig) -> bool {
         let born = &self.core.born;
-        let spec = &wanted.spec;
-        let swap = region::size(spec.kind, &spec.resources) > 0;
-        let plain = !(swap || spec.tty || spec.stdin || wanted.trace || spec.no_patch);
-        plain
-            && spec.events == DebugLevel::Off
-            && (born.kind, spec.kind) == (Kind::Para, Kind::Para)
-            && born.resume.is_none()
+        born.resume.is_none()
+            && !(wanted.spec.tty || wanted.spec.no_patch)
             && born.image == wanted.image
             && born.vcpus == wanted.vcpus()
+            && self.can_become(wanted)
+    }
+
+    /// The same of a clone that was asked to hold, and this clone of the frozen image.
+    pub(crate) fn suits_clone(&self, image: &Path, index: u32, wanted: &DomainConfig) -> bool {
+        self.core.born.resume.as_ref().is_some_and(|from| {
+            from.image.path() == image && from.index == index && self.can_become(&from.left_of(wanted))
+        })
+    }
+
+    fn can_become(&self, wanted: &DomainConfig) -> bool {
+        let (born, spec) = (&self.core.born, &wanted.spec);
+        let swap = region::size(spec.kind, &spec.resources) > 0;
+        !(swap || spec.stdin || wanted.trace)
+            && spec.events == DebugLevel::Off
+            && (born.kind, spec.kind) == (Kind::Para, Kind::Para)
             && self.core.record.is_some() == wanted.keep.is_some()
             && wanted.freeze_to.is_none()
             && wanted.network.is_none()
@@ -113,9 +124,21 @@ impl Domain {
             && spec.resources.memory_bytes != Some(UNBOUNDED)
     }
 
-    /// Lets a domain go that boots and was held, as the one that is `wanted`.
+    /// Lets a domain go that was held, as the one that is `wanted`.
     pub(crate) fn become_one(&mut self, wanted: &DomainConfig) -> Result<(), Error> {
-        wanted.check()?;
+        let wanted = &match &self.core.born.resume {
+            None => {
+                wanted.check()?;
+                wanted.clone()
+            }
+            Some(from) => {
+                let wanted = from.left_of(wanted);
+                wanted.check_limits()?;
+                from.check_layer(wanted.layer.as_deref())?;
+                from.check_volumes(wanted.sources.len(), wanted.spec.files.disks.len())?;
+                wanted
+            }
+        };
         self.identity.take_name(wanted.spec.name.as_deref(), &self.core)?;
         let hostname = completed(wanted, self.identity.label()).spec.hostname.unwrap_or_default();
         let note = wanted.keep.as_ref().and_then(|keep| keep.note.clone());

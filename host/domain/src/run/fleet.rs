@@ -342,7 +342,7 @@ impl Fleet {
                 Start::Clone { image, index, images, mut config } => {
                     config.capture = true;
                     images.open(&image).and_then(|image| {
-                        let from = Resume { image, index, wake: false, hold: false };
+                        let from = Resume { image, index, wake: false, hold: config.hold };
                         Domain::resume(from, &config, &mut warn)
                     })
                 }

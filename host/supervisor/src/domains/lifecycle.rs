@@ -231,7 +231,9 @@ impl Core {
                 spare_seconds: self.spare_seconds,
                 spec,
             }),
-            Origin::Clone { path: frozen, index, args, .. } => Spec::Resume(Resume {
+            Origin::Clone { frozen: name, path: frozen, index, args, .. } => Spec::Resume(Resume {
+                // A temporary one is to go as soon as it can.
+                spare_seconds: if self.origins.is_temporary(&name) { 0 } else { self.spare_seconds },
                 layer: self.layer_of_clone(entry, &frozen)?,
                 disks: self.fresh_disks(&config.files)?,
                 sources: self.sources_of(config)?,
@@ -304,7 +306,8 @@ impl Core {
         self.kill_after(entry, run, KILL_GRACE).await
     }
 
-    async fn kill_after(&self, entry: &Entry, run: u64, grace: u32) -> Result<(), Problem> {
+    /// The same with so many seconds to write its layer in.
+    pub async fn kill_after(&self, entry: &Entry, run: u64, grace: u32) -> Result<(), Problem> {
         self.ask_unless_gone(entry, KeeperCommand::Kill { id: entry.id.clone(), grace }).await?;
         match tokio::time::timeout(LAST_PATIENCE, ended(entry, run)).await {
             Ok(()) => Ok(()),

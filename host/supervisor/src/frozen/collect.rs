@@ -77,9 +77,15 @@ impl Core {
         .await?;
         let mut report = api::FrozenPruneReport::default();
         for entry in found {
+            let ends = self.keepers.forget(&entry.path).await;
             let (core, name) = (self.clone(), entry.name.clone());
             // One that somebody uses, as a command without the supervisor does, stays.
-            if blocking(move || Ok(core.frozen.remove_at_once(&name).is_ok())).await? {
+            let removed = blocking(move || {
+                let removed =
+                    if ends { core.frozen.remove(&name) } else { core.frozen.remove_at_once(&name) };
+                Ok(removed.is_ok())
+            });
+            if removed.await? {
                 self.origins.remove(&self.state, &entry.name);
                 report.freed_bytes += entry.used;
                 report.removed.push(entry.name);

@@ -299,8 +299,15 @@ impl Core {
 
     pub async fn frozen_remove(self: Arc<Self>, name: String) -> Result<(), Problem> {
         let (core, which) = (self.clone(), name.clone());
+        let path = blocking(move || {
+            let entry = core.frozen_entry(&which)?;
+            core.check_frozen_unused(&which)?;
+            Ok(entry.path)
+        })
+        .await?;
+        self.keepers.forget(&path).await;
+        let (core, which) = (self.clone(), name.clone());
         blocking(move || {
-            core.frozen_entry(&which)?;
             core.check_frozen_unused(&which)?;
             core.frozen.remove(&which).map_err(problem(Code::InUse))
         })

@@ -115,6 +115,11 @@ impl Notes {
         all.iter().filter(|(_, n)| n.temporary && is_due(n) == due).map(|(name, _)| name.clone()).collect()
     }
 
+    /// Whether an image goes by itself when nobody needs it any more.
+    pub fn is_temporary(&self, name: &str) -> bool {
+        locked(&self.0).get(name).is_some_and(|note| note.temporary)
+    }
+
     /// An image has been removed.
     pub fn remove(&self, state: &StateStore, name: &str) {
         if locked(&self.0).remove(name).is_some() {

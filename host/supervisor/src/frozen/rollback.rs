@@ -105,7 +105,8 @@ impl Core {
             (row.run, is_live(row.state))
         };
         if live {
-            self.kill_and_wait(&entry, run).await?;
+            // What it has not written yet is not wanted.
+            self.kill_after(&entry, run, 0).await?;
         }
         let (kept, asleep) = {
             let mut row = locked(&entry.row);

@@ -317,7 +317,7 @@ impl Keeper {
             for event in events {
                 self.happened(event);
             }
-            self.spares.tend(&mut self.fleet, &self.config);
+            self.spares.tend(&mut self.fleet, &self.config, &self.images);
             self.send_printed();
             self.flush();
         }

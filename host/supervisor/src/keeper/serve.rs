@@ -144,6 +144,9 @@ impl Keeper {
             KeeperCommand::Rules { id, rules } => Some(self.set_rules(&id, rules)),
             KeeperCommand::GiveWay { program } => Some(self.give_way(n, &program)),
             KeeperCommand::Services => Some(self.services()),
+            KeeperCommand::Forget { frozen } => {
+                Some(Reply::Forgot { any: self.spares.forget(&mut self.fleet, &frozen) })
+            }
             KeeperCommand::UpgradeServices { program, if_other } => {
                 Some(self.upgrade_services(&program, if_other))
             }
@@ -168,7 +171,7 @@ impl Keeper {
             tracing::warn!("a supervisor speaks protocol {protocol}, this keeper {PROTOCOL}");
         }
         let execs = self.greet_execs(execs);
-        let kept = Reply::Kept { protocol: PROTOCOL, domains: self.kept(), execs };
+        let kept = Reply::Kept { protocol: PROTOCOL, domains: self.kept(), readies_clones: true, execs };
         self.reply(Some(n), kept);
         self.tell_called(true);
         None

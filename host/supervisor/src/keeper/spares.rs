@@ -1,5 +1,6 @@
 //! Domains made ready before they are wanted: for a root image that was used of late one whose guest kernel has booted and
-//! waits. The next start of the image that asks for nothing special takes it, and is spared the host's part of a start.
+//! waits, for a frozen image a clone with its memory in place. The next start of the image that asks for nothing special takes
+//! it, and is spared the host's part of a start.
 //!
 //! A spare has run no instruction of any program, and serves one domain only. It is made when nothing else is being
 //! started, and goes when the supervisor's time for it is over.
@@ -8,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use doppel_domain::{DomainConfig, Event, Fleet, Key, Output, Start, StorageLink};
+use doppel_domain::{DomainConfig, Event, Fleet, Images, Key, Output, Start, StorageLink};
 
 use super::config::KeeperConfig;
 use super::records;
@@ -18,6 +19,70 @@ use super::storage::Channel;
 const QUIET: Duration = Duration::from_millis(4);
 /// Most images that have one.
 const MOST: usize = 8;
+
+/// What a spare is made from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Source {
+    /// A root image.
+    Root(PathBuf),
+    /// A frozen image; which of its clones it becomes, and whether these have layers.
+    Frozen { image: PathBuf, index: u32, layer: bool },
+}
+
+impl Source {
+    /// Of what can become this domain.
+    fn of(wanted: &Start) -> Option<Self> {
+        match wanted {
+            Start::Boot(config) => Some(Self::Root(config.image.clone())),
+            Start::Clone { image, index, config, .. } => {
+                let (image, layer) = (image.clone(), config.layer.is_some());
+                Some(Self::Frozen { image, index: *index, layer })
+            }
+            Start::Resume(..) | Start::Wake(..) => None,
+        }
+    }
+
+    /// Whether its file does not change while it is there: frozen images do not, and of root images those of the store.
+    fn is_fixed(&self) -> bool {
+        match self {
+            Self::Root(image) => {
+                image.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"sha256-"))
+            }
+            Self::Frozen { .. } => true,
+        }
+    }
+
+    /// Whether it is from this frozen image.
+    fn is_of(&self, frozen: &Path) -> bool {
+        matches!(self, Self::Frozen { image, .. } if image == frozen)
+    }
+
+    /// How one is started, and the channel that its storage service gets.
+    fn start(&self, keeper: &KeeperConfig, images: &Images) -> (Start, Option<Channel>) {
+        let mut config = match self {
+            Self::Root(image) => DomainConfig::new(image.clone(), vec!["held".into()]),
+            Self::Frozen { .. } => DomainConfig::default(),
+        };
+        config.store = Some(keeper.store.clone());
+        // Nobody's, so that a successor of this keeper ends it.
+        config.keep = Some(records::keep(keeper, None));
+        config.account = true;
+        config.hold = true;
+        let mut ours = None;
+        // A clone has files of a service or none, as its image says.
+        if !matches!(self, Self::Frozen { layer: false, .. }) {
+            (config.storage, ours) = channel().unzip();
+        }
+        let start = match self {
+            Self::Root(_) => Start::Boot(Box::new(config)),
+            Self::Frozen { image, index, .. } => {
+                let (image, index, images) = (image.clone(), *index, images.clone());
+                Start::Clone { image, index, images, config: Box::new(config) }
+            }
+        };
+        (start, ours)
+    }
+}
 
 #[derive(Debug)]
 struct Spare {
@@ -50,10 +115,10 @@ fn channel() -> Option<(StorageLink, Channel)> {
     both().inspect_err(|e| tracing::warn!("a domain is made ready without a channel for its files: {e}")).ok()
 }
 
-/// All of them, by image.
+/// All of them, by what they are made from.
 #[derive(Debug)]
 pub(super) struct Spares {
-    all: HashMap<PathBuf, Spare>,
+    all: HashMap<Source, Spare>,
     /// Those that are being ended.
     leaving: HashSet<Key>,
     /// When something was started or ended.
@@ -67,28 +132,21 @@ impl Spares {
 
     /// Takes the one that can become this domain.
     pub fn take(&mut self, fleet: &Fleet, wanted: &Start) -> Option<Taken> {
-        let Start::Boot(wanted) = wanted else { return None };
-        let spare = self.all.get_mut(&wanted.image).filter(|spare| spare.ready)?;
+        let spare = self.all.get_mut(&Source::of(wanted)?).filter(|spare| spare.ready)?;
         let key = spare.key.filter(|key| fleet.suits(*key, wanted))?;
         (spare.key, spare.ready) = (None, false);
         Some(Taken { key, channel: spare.channel.take() })
     }
 
-    /// A domain of this image was started: for so long the next one may be wanted. Only images of the store, whose
-    /// files do not change, have any.
-    pub fn used(&mut self, image: &Path, keep: Duration) {
+    /// A domain is started in this way: for so long the next one may be wanted.
+    pub fn used(&mut self, start: &Start, keep: Duration) {
         self.stir();
-        let named = image.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"sha256-"));
-        if keep.is_zero() || !named || (self.all.len() >= MOST && !self.all.contains_key(image)) {
+        let Some(source) = Source::of(start).filter(Source::is_fixed) else { return };
+        if keep.is_zero() || (self.all.len() >= MOST && !self.all.contains_key(&source)) {
             return;
         }
         let until = Instant::now() + keep;
-        let spare = self.all.entry(image.to_owned()).or_insert(Spare {
-            until,
-            key: None,
-            ready: false,
-            channel: None,
-        });
+        let spare = self.all.entry(source).or_insert(Spare { until, key: None, ready: false, channel: None });
         spare.until = until;
     }
 
@@ -106,27 +164,33 @@ impl Spares {
     }
 
     /// Ends those that were not wanted, and makes those that are missing.
-    pub fn tend(&mut self, fleet: &mut Fleet, keeper: &KeeperConfig) {
+    pub fn tend(&mut self, fleet: &mut Fleet, keeper: &KeeperConfig, images: &Images) {
         let now = Instant::now();
-        let (over, kept): (HashMap<_, _>, HashMap<_, _>) =
-            self.all.drain().partition(|(_, spare)| spare.until <= now);
-        self.all = kept;
-        for key in over.into_values().filter_map(|spare| spare.key) {
-            self.give_up(fleet, key);
-        }
+        self.give_up_all(fleet, |_, spare| spare.until <= now);
         if now < self.stirred + QUIET {
             return;
         }
-        for (image, spare) in self.all.iter_mut().filter(|(_, spare)| spare.key.is_none()) {
-            let mut config = DomainConfig::new(image.clone(), vec!["held".into()]);
-            config.store = Some(keeper.store.clone());
-            // Nobody's, so that a successor of this keeper ends it.
-            config.keep = Some(records::keep(keeper, None));
-            config.account = true;
-            config.hold = true;
-            (config.storage, spare.channel) = channel().unzip();
-            spare.key = Some(fleet.start(Start::Boot(Box::new(config)), Output::Kept));
+        for (source, spare) in self.all.iter_mut().filter(|(_, spare)| spare.key.is_none()) {
+            let (start, ours) = source.start(keeper, images);
+            spare.channel = ours;
+            spare.key = Some(fleet.start(start, Output::Kept));
         }
+    }
+
+    /// A frozen image is to go, which they would keep; whether there were any.
+    pub fn forget(&mut self, fleet: &mut Fleet, frozen: &Path) -> bool {
+        self.give_up_all(fleet, |source, _| source.is_of(frozen))
+    }
+
+    fn give_up_all(&mut self, fleet: &mut Fleet, which: impl Fn(&Source, &Spare) -> bool) -> bool {
+        let (over, kept): (HashMap<_, _>, HashMap<_, _>) =
+            self.all.drain().partition(|(source, spare)| which(source, spare));
+        self.all = kept;
+        let any = !over.is_empty();
+        for key in over.into_values().filter_map(|spare| spare.key) {
+            self.give_up(fleet, key);
+        }
+        any
     }
 
     /// Ends one that is not wanted.
@@ -146,7 +210,7 @@ impl Spares {
             }
             return true;
         }
-        let Some((image, spare)) = self.all.iter_mut().find(|(_, spare)| spare.key == Some(key)) else {
+        let Some((source, spare)) = self.all.iter_mut().find(|(_, spare)| spare.key == Some(key)) else {
             return false;
         };
         match event {
@@ -157,8 +221,8 @@ impl Spares {
         }
         if over {
             // Not again before the image is used again.
-            let image = image.clone();
-            self.all.remove(&image);
+            let source = source.clone();
+            self.all.remove(&source);
         }
         true
     }

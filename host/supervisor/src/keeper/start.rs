@@ -50,16 +50,14 @@ impl Keeper {
         let disks = spec.frozen_disks().map_err(|e| refused(Fault::State, e.to_string()))?;
         // Names may change, ids do not; and what is left of the last run goes a little later than it ends.
         let label = format!("{id}.{run}");
+        let (kind, keep) = (spec.asked().kind, Duration::from_secs(spec.spare_seconds().into()));
         let mut start = match spec {
-            Spec::Boot(boot) => {
-                let keep = Duration::from_secs(boot.spare_seconds.into());
-                if boot.spec.kind == doppel_spec::Kind::Para {
-                    self.spares.used(&boot.image, keep);
-                }
-                Start::Boot(Box::new(self.boot(label, boot)))
-            }
+            Spec::Boot(boot) => Start::Boot(Box::new(self.boot(label, boot))),
             Spec::Resume(resume) => self.resume(label, resume),
         };
+        if kind == doppel_spec::Kind::Para {
+            self.spares.used(&start, keep);
+        }
         let woke = matches!(start, Start::Wake(..));
         // None is made with a network.
         let spare = match endpoint {
@@ -160,16 +158,13 @@ impl Keeper {
         start: Start,
         output: Output,
     ) -> Result<(doppel_domain::Key, bool), Error> {
-        if let Start::Boot(config) = &start
-            && let Some(key) = spare
-        {
-            if let Err(error) = self.fleet.go_as(key, config, output) {
-                self.fleet.kill(key)?;
-                return Err(error);
-            }
-            return Ok((key, true));
+        let Some(key) = spare else { return Ok((self.fleet.start(start, output), false)) };
+        let mut start = start;
+        if let Err(error) = self.fleet.go_as(key, records::config_of(&mut start), output) {
+            self.fleet.kill(key)?;
+            return Err(error);
         }
-        Ok((self.fleet.start(start, output), false))
+        Ok((key, true))
     }
 
     /// A domain runs. Whoever waits for that is told when its storage service has begun, too.
@@ -256,6 +251,7 @@ impl Keeper {
             freeze_to: resume.freeze_to,
             layer: resume.layer,
             sources: resume.sources,
+            keep: Some(records::keep(&self.config, None)),
             account: true,
             ..DomainConfig::default()
         };

@@ -87,6 +87,7 @@ type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>;
 struct Connection {
     lines: mpsc::UnboundedSender<Vec<u8>>,
     pending: Pending,
+    readies_clones: bool,
 }
 
 /// The link.
@@ -118,6 +119,11 @@ impl KeeperClient {
     /// Ends the connection; there is no other.
     pub fn close(&self) {
         self.task.abort();
+    }
+
+    /// Whether it may have clones ready.
+    pub fn readies_clones(&self) -> bool {
+        self.connection.borrow().as_ref().is_some_and(|c| c.readies_clones)
     }
 
     /// Tells the keeper something, whose answer nobody waits for. One that has gone need not know; whether there is one.
@@ -284,11 +290,12 @@ async fn converse(
     let mut reader = BufReader::with_capacity(32 << 10, reader);
     let mut line = Vec::new();
     let Some(word) = patient.answers(GREETING, next(&mut reader, &mut line)).await? else { return Ok(()) };
-    let (domains, kept) = greeting(word)?;
+    let Greeting { domains, execs: kept, readies_clones } = greeting(word)?;
     let pending = Pending::default();
     let (lines, queue) = mpsc::unbounded_channel::<Vec<u8>>();
     out.tell(Happening::Connected(domains, kept));
-    connection.send_replace(Some(Connection { lines: lines.clone(), pending: pending.clone() }));
+    let (to, waiting) = (lines.clone(), pending.clone());
+    connection.send_replace(Some(Connection { lines: to, pending: waiting, readies_clones }));
     execs.keeper_came(out.number);
     let mut read = std::pin::pin!(listen(reader, line, &pending, out));
     let result = tokio::select! {
@@ -308,11 +315,18 @@ async fn converse(
 }
 
 /// What a keeper says first: which domains and execs it keeps.
-fn greeting(word: Message) -> std::io::Result<(Vec<Kept>, Vec<String>)> {
+struct Greeting {
+    domains: Vec<Kept>,
+    execs: Vec<String>,
+    readies_clones: bool,
+}
+
+fn greeting(word: Message) -> std::io::Result<Greeting> {
     match word {
-        Message::Reply { n: 0, reply: Reply::Kept { protocol: PROTOCOL, domains, execs } } => {
-            Ok((domains, execs))
-        }
+        Message::Reply {
+            n: 0,
+            reply: Reply::Kept { protocol: PROTOCOL, domains, readies_clones, execs },
+        } => Ok(Greeting { domains, execs, readies_clones }),
         Message::Reply { reply: Reply::Kept { protocol, .. }, .. } => Err(std::io::Error::other(format!(
             "a keeper of another version runs (protocol {protocol}, not {PROTOCOL}); stop its domains, then it ends"
         ))),

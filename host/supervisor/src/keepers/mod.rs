@@ -254,6 +254,21 @@ impl Keepers {
         answers
     }
 
+    /// A frozen image is to go: what was made ready of it ends; whether there was something.
+    pub async fn forget(&self, frozen: &Path) -> bool {
+        let mut found = false;
+        let links: Vec<_> = locked(&self.table).keepers.values().map(|one| one.link.clone()).collect();
+        for link in links.into_iter().filter(|link| link.readies_clones()) {
+            let ask = KeeperCommand::Forget { frozen: frozen.to_owned() };
+            match link.ask(ask).await {
+                Ok(answer) => found |= matches!(answer, Reply::Forgot { any: true }),
+                // One that dies meanwhile has nothing ready any more.
+                Err(problem) => tracing::debug!("keeper {}: {problem}", link.number),
+            }
+        }
+        found
+    }
+
     /// Lets go of those that have had nothing to keep for a while. They end by themselves.
     pub fn let_idle_go(&self) {
         let mut over = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use doppel_spec::Resources;
 
-use super::{Asked, Done, EAGAIN, Event, Fleet, REST, ring};
+use super::{Asked, Done, EAGAIN, Event, Fleet, REST, Start, ring};
 use crate::lock::lock;
 use crate::paging::pager;
 use crate::run::key::Key;
@@ -27,11 +27,16 @@ impl Fleet {
 
     /// Whether [`Self::go_as`] can make this domain of it.
     #[must_use]
-    pub fn suits(&self, key: Key, wanted: &DomainConfig) -> bool {
-        self.live.get(&key.0).is_some_and(|live| live.domain.suits(wanted))
+    pub fn suits(&self, key: Key, wanted: &Start) -> bool {
+        let Some(domain) = self.get(key) else { return false };
+        match wanted {
+            Start::Boot(config) => domain.suits(config),
+            Start::Clone { image, index, config, .. } => domain.suits_clone(image, *index, config),
+            Start::Resume(..) | Start::Wake(..) => false,
+        }
     }
 
-    /// Lets a domain go that boots and is held, as the one that is wanted; its output goes there from now on.
+    /// Lets a domain go that is held, as the one that is wanted; its output goes there from now on.
     ///
     /// # Errors
     /// What is wrong with it; what is held is of no more use then.

@@ -38,6 +38,11 @@ pub(crate) struct Call {
 pub(crate) enum KeeperCommand {
     /// How the network services are. Answered by [`Reply::Services`].
     Services,
+    /// Ends what is made ready of this frozen image, which is to go. Answered by [`Reply::Forgot`].
+    Forget {
+        /// Its file.
+        frozen: PathBuf,
+    },
     /// Replaces the network services by ones of this program; answered likewise.
     UpgradeServices {
         /// The program with the command of a service.
@@ -312,6 +317,14 @@ impl Spec {
         }
     }
 
+    /// So long another domain of its image is kept ready to start.
+    pub fn spare_seconds(&self) -> u32 {
+        match self {
+            Self::Boot(boot) => boot.spare_seconds,
+            Self::Resume(resume) => resume.spare_seconds,
+        }
+    }
+
     /// What a storage service knew of the files in these before, if it goes on from a frozen image.
     pub fn nodes(&self) -> Option<&Path> {
         match self {
@@ -392,6 +405,9 @@ pub(crate) struct Resume {
     pub args: Vec<String>,
     pub freeze_to: Option<PathBuf>,
     pub network: Option<doppel_net::EndpointSpec>,
+    /// See [`Boot::spare_seconds`].
+    #[serde(default)]
+    pub spare_seconds: u32,
     /// See [`Boot::spec`].
     #[serde(flatten, with = "on_the_way")]
     pub spec: CreateDomain,
@@ -431,9 +447,17 @@ pub(crate) enum Reply {
         protocol: u32,
         /// What it keeps.
         domains: Vec<Kept>,
+        /// It may have clones ready, and understands [`KeeperCommand::Forget`]; older ones do not.
+        #[serde(default)]
+        readies_clones: bool,
         /// Ids of the further programs that it has.
         #[serde(default)]
         execs: Vec<String>,
+    },
+    /// To [`KeeperCommand::Forget`].
+    Forgot {
+        /// There was something, which ends.
+        any: bool,
     },
     /// To [`KeeperCommand::Start`].
     Started {
