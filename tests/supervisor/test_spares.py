@@ -154,7 +154,7 @@ def test_a_clone_is_the_one_that_was_wanted(own, kept):
     ok(own.cli("freeze", "parent", "warm"))
     for name in ("one", "two"):
         made = clone_out_of_spare(own, "warm", name=name, args=["a", name], resources={"pids": 70})
-        script = "hostname; cat /sys/doppel/args /sys/doppel/clone_index /tmp/x /f; echo after > /f; echo after > /tmp/x"
+        script = "hostname; cat /sys/doppel/args /sys/doppel/clone_index /tmp/x /f; echo after | tee /f > /tmp/x"
         assert ok(own.cli("exec", name, "sh", "-c", script)).split() == [name, "a", name, "1", "before", "before"]
         own_ids.add(ok(own.cli("exec", name, "sh", "-c", look)))
         assert own.get(f"/v1/domains/{name}").ok()["config"]["resources"]["pids"] == 70
