@@ -312,3 +312,88 @@ CASE(semop_without_timeout) {
     CHECK_EQ(syscall(SYS_semctl, id, 1, 12), 1);  // all or nothing
     CHECK(syscall(SYS_semctl, id, 0, 0) == 0);
 }
+
+// The 32-bit ABI from a 64-bit program.
+static long by_int80(long number, long a, long b, long c) {
+    long r = number;
+    __asm__ volatile("int $0x80" : "+a"(r) : "b"(a), "c"(b), "d"(c) : "memory", "r8", "r9", "r10", "r11");
+    return r;
+}
+static void need_int80(void) {
+    pid_t p = fork();
+    if (p == 0) {
+        by_int80(20, 0, 0, 0);
+        _exit(0);
+    }
+    if (join(p) != 0) SKIP("the kernel has no 32-bit ABI");
+}
+CASE(int80_serves_numbers_names_and_bytes) {
+    need_int80();
+    scratch();
+    CHECK_EQ(by_int80(20, 0, 0, 0), getpid());
+    CHECK_EQ(by_int80(64, 0, 0, 0), getppid());
+    CHECK_EQ(by_int80(224, 0, 0, 0), syscall(SYS_gettid));
+    CHECK_EQ(by_int80(199, 0, 0, 0), getuid());
+    char *low = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+    CHECK(low != MAP_FAILED);
+    strcpy(low, "file");
+    int fd = by_int80(5, (long)low, O_CREAT | O_RDWR, 0600);
+    CHECK(fd >= 0);
+    CHECK_EQ(by_int80(4, fd, (long)low, 4), 4);
+    CHECK(lseek(fd, 0, SEEK_SET) == 0);
+    CHECK_EQ(by_int80(3, fd, (long)low + 100, 10), 4);
+    CHECK(memcmp(low + 100, "file", 4) == 0);
+    CHECK_EQ(by_int80(10, (long)low, 0, 0), 0);
+    CHECK_EQ(by_int80(10, (long)low, 0, 0), -ENOENT);
+    CHECK_EQ(by_int80(6, fd, 0, 0), 0);
+    CHECK_EQ(by_int80(6, fd, 0, 0), -EBADF);
+    // Only the lower halves of the registers count.
+    CHECK_EQ(by_int80((1L << 40) | 20, 0, 0, 0), getpid());
+    CHECK_EQ(by_int80(1000, 0, 0, 0), -ENOSYS);
+    CHECK_EQ(by_int80(-1, 0, 0, 0), -ENOSYS);
+    pid_t p = fork();
+    if (p == 0) by_int80(1, 7, 0, 0);
+    CHECK_EQ(join(p), 7);
+}
+CASE(int80_leaves_the_registers_alone) {
+    need_int80();
+    // r8 to r11 are not in that ABI.
+    long r = 20, di = 0x1111222233334444, si = di + 1, dx = di + 2, cx = di + 3;
+    long x_di = di, x_si = si, x_dx = dx, x_cx = cx;
+    __asm__ volatile("int $0x80"
+                     : "+a"(r), "+D"(x_di), "+S"(x_si), "+d"(x_dx), "+c"(x_cx)
+                     :
+                     : "memory", "r8", "r9", "r10", "r11");
+    CHECK_EQ(r, getpid());
+    CHECK(x_di == di && x_si == si && x_dx == dx && x_cx == cx);
+}
+static void noted(int s) { (void)s; }
+CASE(int80_is_made_again_after_a_signal) {
+    need_int80();
+    char *low = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+    CHECK(low != MAP_FAILED);
+    int fd[2];
+    CHECK(pipe(fd) == 0);
+    struct sigaction a = {.sa_handler = noted, .sa_flags = SA_RESTART};
+    sigaction(SIGUSR1, &a, NULL);
+    pid_t self = getpid(), p = fork();
+    if (p == 0) {
+        msleep(50);
+        kill(self, SIGUSR1);
+        msleep(50);
+        if (write(fd[1], "x", 1) != 1) _exit(1);
+        _exit(0);
+    }
+    CHECK_EQ(by_int80(3, fd[0], (long)low, 1), 1);
+    CHECK(low[0] == 'x');
+    CHECK_EQ(join(p), 0);
+}
+CASE(call_numbers_have_32_bits) {
+    long r;
+    __asm__ volatile("syscall" : "=a"(r) : "a"((1L << 32) | SYS_getpid) : "rcx", "r11", "memory");
+    CHECK_EQ(r, getpid());
+    __asm__ volatile("syscall" : "=a"(r) : "a"((1L << 63) | SYS_getppid) : "rcx", "r11", "memory");
+    CHECK_EQ(r, getppid());
+    __asm__ volatile("syscall" : "=a"(r) : "a"(1L << 31) : "rcx", "r11", "memory");
+    CHECK_EQ(r, -ENOSYS);
+}

@@ -46,6 +46,8 @@ pub(crate) const JUMP_SET: u16 = 0x45;
 pub(crate) const RETURN: u16 = 0x06;
 
 pub(crate) const ARCH_X86_64: u32 = 0xc000_003e;
+/// Calls by `int 0x80` and `sysenter`.
+pub(crate) const ARCH_I386: u32 = 0x4000_0003;
 pub(crate) const ALLOW: u32 = 0x7fff_0000;
 pub(crate) const KILL_PROCESS: u32 = 0x8000_0000;
 pub(crate) const TRAP: u32 = 0x0003_0000;
@@ -69,8 +71,13 @@ pub fn compile(rules: &[Rule], sites: Sites) -> Vec<Instruction> {
     let mut out = Vec::new();
     let mut head = Block::default();
     let native = head.label();
+    let kill = head.label();
     head.load(OFF_ARCH);
     head.jump_eq(ARCH_X86_64, Some(native), None);
+    // The guest kernel serves the program what it has of that ABI.
+    head.jump_eq(ARCH_I386, None, Some(kill));
+    head.ret(TRAP);
+    head.bind(kill);
     head.ret(KILL_PROCESS);
     head.bind(native);
     head.load(OFF_NR);

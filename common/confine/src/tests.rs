@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::bpf::{
-    ALLOW, AND, ARCH_X86_64, JUMP, JUMP_EQ, JUMP_SET, KILL_PROCESS, LOAD, NO_SUCH_CALL, REFUSE, RETURN, TRAP,
+    ALLOW, AND, ARCH_I386, ARCH_X86_64, JUMP, JUMP_EQ, JUMP_SET, KILL_PROCESS, LOAD, NO_SUCH_CALL, REFUSE,
+    RETURN, TRAP,
 };
 use crate::service::{NETWORK, Service};
 use crate::{ALLOWED, Instruction, STORAGE, Site, Sites, compile, host_call_table, service_call_table};
@@ -88,9 +89,15 @@ fn place_decides() {
 #[test]
 fn other_abis_are_refused() {
     let program = compile(ALLOWED, SITES);
-    for arch in [0x4000_0003, 0, 0xc000_00b7, u32::MAX] {
+    for arch in [0, 0xc000_00b7, u32::MAX] {
         let call = Call { nr: 202, arch, ip: SITES.gate_end, args: [0; 6] };
         assert_eq!(interpret(&program, &call), KILL_PROCESS);
+    }
+    for ip in [SITES.gate_end, SITES.sigreturn_end, 0x40_0000] {
+        for nr in 0..600 {
+            let call = Call { nr, arch: ARCH_I386, ip, args: [0; 6] };
+            assert_eq!(interpret(&program, &call), TRAP, "{nr}");
+        }
     }
     for nr in [0x4000_0000 | 202, 0x4000_0000 | 1, u32::MAX, 0x7fff_ffff] {
         assert_eq!(from(SITES.gate_end, nr), TRAP, "x32 {nr:#x}");

@@ -218,12 +218,13 @@ impl Task {
         f(unsafe { &mut *self.xsave_ptr() })
     }
 
-    /// Number and arguments of the system call being served: orig_rax, then rdi rsi rdx r10 r8 r9.
+    /// Number and arguments of the system call being served: the lower half of orig_rax, as Linux takes it, then rdi rsi rdx
+    /// r10 r8 r9.
     #[inline]
     pub fn syscall_args(&self) -> (u64, [u64; 6]) {
         // SAFETY: as for regs.
         let r = unsafe { &(*self.frame.get()).regs };
-        (r.orig_rax, [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9])
+        (r.orig_rax & 0xffff_ffff, [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9])
     }
 
     /// Sets the result register of the current task.

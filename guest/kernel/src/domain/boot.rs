@@ -46,6 +46,10 @@ impl Personality for Linux {
         }
     }
 
+    fn compat_syscall(&self) {
+        personality::compat::serve();
+    }
+
     fn fault(&self, info: FaultInfo) {
         task::fault(info);
     }

@@ -18,9 +18,9 @@ use crate::task::Task;
 use crate::trap::FaultInfo;
 
 /// Bytes of a vCPU's block and its host signal stack: room for a frame with AVX-512 state and the handler.
-pub(super) const BLOCK_SIZE: usize = 16 << 10;
+pub(crate) const BLOCK_SIZE: usize = 16 << 10;
 /// Of this, the block.
-pub(super) const VCPU_SIZE: usize = 512;
+pub(crate) const VCPU_SIZE: usize = 512;
 
 /// What the kernel above makes of a task: its thread object.
 pub trait ThreadObject: Any + Send + Sync {
@@ -83,14 +83,17 @@ pinned!(Vcpu {
     fast_entry: ENTRY_SLOT
 });
 
-/// A block behind the signal stack it comes with, which grows away from it: what is used of both lies together.
-#[repr(C, align(4096))]
+/// A block behind the signal stack it comes with, which grows away from it: what is used of both lies together. Aligned so that
+/// the one is found from an address in the other.
+#[repr(C, align(16384))]
 pub(super) struct Block {
     pub(super) altstack: UnsafeCell<[u8; BLOCK_SIZE - VCPU_SIZE]>,
     pub(super) vcpu: Vcpu,
 }
 
-const _: () = assert!(size_of::<Vcpu>() <= VCPU_SIZE && size_of::<Block>() == BLOCK_SIZE);
+const _: () = assert!(
+    size_of::<Vcpu>() <= VCPU_SIZE && size_of::<Block>() == BLOCK_SIZE && align_of::<Block>() == BLOCK_SIZE
+);
 
 // SAFETY: current, prev and idle are touched only by the vCPU itself; the rest is atomic or constant.
 unsafe impl Sync for Vcpu {}

@@ -6,7 +6,7 @@
 //! Switching: [`switch_to`] claims the next task, swaps kernel stacks, and the code that runs next releases
 //! the previous one; so a task is never resumed while its stack is still in use.
 
-mod block;
+pub(crate) mod block;
 mod entry;
 mod fast;
 pub(crate) mod kept;

@@ -17,6 +17,7 @@ mod personality;
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::cpu::block::{BLOCK_SIZE, VCPU_SIZE};
 #[cfg(target_feature = "sse")]
 use crate::cpu::vectors::load_vectors;
 use crate::cpu::{Vcpu, vcpu};
@@ -91,7 +92,13 @@ struct HostSiginfo {
     code: i32,
     _pad: i32,
     addr: u64,
+    /// Of SIGSYS: the call's number, and the ABI that it is one of.
+    _syscall: i32,
+    arch: u32,
 }
+
+/// `AUDIT_ARCH_I386`.
+const ARCH_I386: u32 = 0x4000_0003;
 
 const _: () = assert!(core::mem::offset_of!(HostUcontext, regs) == 40);
 
@@ -141,11 +148,27 @@ unsafe extern "C" fn host_sigreturn() {
 }
 
 /// Host signal handler: the frame is at the top of the signal stack, `rsp` points to the return address.
+///
+/// The program may have loaded GS, so that it no longer points to the vCPU's block. That is found from the signal stack, which
+/// it comes with; a signal on another stack, before there is that one, finds no block there and GS right.
 #[unsafe(naked)]
 unsafe extern "C" fn host_signal_entry() {
     naked_asm!(
-        "cld",
-        "sub rsp, 8",
+        // The host leaves AC as the program has it, with which accesses that are not aligned fault.
+        "push 2",
+        "popfq",
+        "xor ecx, ecx",
+        "mov rax, rsp",
+        "and rax, -{block}",
+        "add rax, {vcpu}",
+        "rdgsbase r8",
+        "cmp r8, rax",
+        "je 3f",
+        "cmp [rax], rax",
+        "jne 3f",
+        "wrgsbase rax",
+        "mov ecx, 1",
+        "3: sub rsp, 8",
         "call {on_signal}",
         "add rsp, 8",
         // 0: back to what was interrupted; otherwise leave the signal stack for the kernel stack.
@@ -156,6 +179,8 @@ unsafe extern "C" fn host_signal_entry() {
         "sub rsp, 8",
         "jmp {enter}",
         "2: ret",
+        block = const BLOCK_SIZE,
+        vcpu = const BLOCK_SIZE - VCPU_SIZE,
         on_signal = sym on_signal,
         enter = sym enter_kernel,
     )
@@ -196,10 +221,17 @@ pub(crate) enum Entry {
     Fault = 2,
     /// A system call by way of the vsyscall page.
     Legacy = 3,
+    /// A system call of the 32-bit ABI.
+    Compat = 4,
 }
 
-extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext) -> Entry {
+/// `gs_lost`: the program had loaded GS, which is right again.
+extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext, gs_lost: bool) -> Entry {
     let regs = &mut uc.regs;
+    if gs_lost && (signo == SIGSEGV || signo == SIGBUS) {
+        // A patched call perhaps: it is made again. What faults for another reason does so again, too.
+        return Entry::Resume;
+    }
     if signo == SIGCHLD {
         CHILD_EVENT.store(1, Ordering::SeqCst);
         // A wait that is about to begin must not miss this.
@@ -211,6 +243,9 @@ extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext) -
     }
     let v = vcpu();
     save_frame(v, regs, signo == SIGSYS);
+    if signo == SIGSYS && info.arch == ARCH_I386 {
+        return Entry::Compat;
+    }
     if signo == SIGSYS && !legacy::is_call(info.addr) {
         return Entry::Syscall;
     }
@@ -364,6 +399,7 @@ pub(crate) extern "C" fn enter_kernel(entry: Entry) -> ! {
         Entry::Fault => personality().fault(unsafe { *vcpu().fault.get() }),
         // SAFETY: as above.
         Entry::Legacy => legacy::serve(unsafe { *vcpu().fault.get() }.addr),
+        Entry::Compat => personality().compat_syscall(),
         Entry::Resume => {}
     }
     leave_to_user()

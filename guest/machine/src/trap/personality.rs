@@ -35,6 +35,9 @@ pub trait Personality: Sync {
     fn syscall(&self) -> extern "C" fn();
     /// A system call is about to be served that came by a trap.
     fn trapped(&self);
+    /// Serves a call of the 32-bit ABI (`int 0x80`), whose number and arguments are where that has them: orig_rax, ebx ecx
+    /// edx esi edi ebp.
+    fn compat_syscall(&self);
     /// The program took an exception.
     fn fault(&self, info: FaultInfo);
     /// A copy to user memory met a page that must not be written. Called on the signal stack, whatever locks the copy holds.
