@@ -47,6 +47,10 @@ def gate():
     ]
 
 
+# What other tests, at the side of these, mount: small disks in their temporary folders, network namespaces.
+OF_TESTS = re.compile(r"/.*/pytest-of-|/run/netns(/doppel-test-|$)|/run/doppel-test-")
+
+
 def snapshot():
     """What no domain may change on the host."""
 
@@ -62,8 +66,7 @@ def snapshot():
     return {
         "canary files": tree,
         "canary mode": os.stat(CANARY / "file").st_mode,
-        # The other half of the tests, at its side, mounts small disks in its own temporary folders.
-        "mounts": [m for m in read("/proc/self/mounts").splitlines() if "/pytest-of-" not in m.split()[1]],
+        "mounts": [m for m in read("/proc/self/mounts").splitlines() if not OF_TESTS.match(m.split()[1])],
         "hostname": read("/proc/sys/kernel/hostname"),
         "domainname": read("/proc/sys/kernel/domainname"),
         "modules": re.sub(r" \d+ [^\n]*", "", read("/proc/modules")),
@@ -215,7 +218,7 @@ def test_x32_numbers(watch):
 @pytest.mark.parametrize("number", [1, 2, 4, 5, 11, 20, 37, 45, 90, 120, 190, 192, 252, 270, 358])
 def test_int_80(watch, number):
     a = Attempt("int80", number, number, silence=10)
-    assert a.survived or a.code != 0
+    assert a.survived, a.why()
 
 
 def children(pid):
