@@ -106,6 +106,28 @@ CASE(old_termio) {
     CHECK(ioctl(s, 0x5406, &t) == 0);
     CHECK(!(get().c_lflag & ECHO));
 }
+CASE(locked_settings_stay) {
+    open_pair();
+    struct termios old = get(), locks, t;
+    CHECK(ioctl(s, 0x5456, &locks) == 0);  // TIOCGLCKTRMIOS
+    CHECK(locks.c_iflag == 0 && locks.c_lflag == 0 && locks.c_cc[VINTR] == 0);
+    locks.c_lflag = ECHO;
+    locks.c_oflag = OPOST;
+    locks.c_cc[VINTR] = 1;
+    CHECK(ioctl(m, 0x5457, &locks) == 0);  // TIOCSLCKTRMIOS
+    t = old;
+    t.c_lflag = 0, t.c_oflag = ONLCR, t.c_cc[VINTR] = 7, t.c_cc[VQUIT] = 8;
+    set(t);
+    t = get();
+    CHECK_EQ(t.c_lflag, ECHO);
+    CHECK_EQ(t.c_oflag, OPOST | ONLCR);
+    CHECK(t.c_cc[VINTR] == old.c_cc[VINTR] && t.c_cc[VQUIT] == 8);
+    CHECK(ioctl(s, 0x5456, &t) == 0 && t.c_lflag == ECHO && t.c_cc[VINTR] == 1 && t.c_cc[VQUIT] == 0);
+    CHECK_ERR(ioctl(s, 0x5456, BAD), EFAULT);
+    CHECK_OK(setuid(1000));
+    CHECK_ERR(ioctl(s, 0x5457, &locks), EPERM);
+    CHECK(ioctl(s, 0x5456, &locks) == 0);
+}
 CASE(bad_pointers) {
     open_pair();
     CHECK_ERR(ioctl(s, TCGETS, BAD), EFAULT);

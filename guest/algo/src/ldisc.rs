@@ -41,6 +41,31 @@ pub struct Termios {
     pub ospeed: u32,
 }
 
+impl Termios {
+    /// No bit and no character.
+    pub const NONE: Self =
+        Self { iflag: 0, oflag: 0, cflag: 0, lflag: 0, line: 0, cc: [0; NCCS], ispeed: 0, ospeed: 0 };
+
+    /// The same but for what is locked, which is as before.
+    #[must_use]
+    pub fn locked(mut self, before: &Self, locks: &Self) -> Self {
+        let keep = |new: &mut u32, old: u32, lock: u32| *new = *new & !lock | old & lock;
+        keep(&mut self.iflag, before.iflag, locks.iflag);
+        keep(&mut self.oflag, before.oflag, locks.oflag);
+        keep(&mut self.cflag, before.cflag, locks.cflag);
+        keep(&mut self.lflag, before.lflag, locks.lflag);
+        if locks.line != 0 {
+            self.line = before.line;
+        }
+        for (i, lock) in locks.cc.iter().enumerate() {
+            if *lock != 0 {
+                self.cc[i] = before.cc[i];
+            }
+        }
+        self
+    }
+}
+
 impl Default for Termios {
     /// What Linux gives a new terminal.
     fn default() -> Self {

@@ -118,6 +118,8 @@ pub const TIOCGPKT: u32 = 0x8004_5438;
 pub const TIOCGPTLCK: u32 = 0x8004_5439;
 pub const TIOCGEXCL: u32 = 0x8004_5440;
 pub const TIOCGPTPEER: u32 = 0x5441;
+pub const TIOCGLCKTRMIOS: u32 = 0x5456;
+pub const TIOCSLCKTRMIOS: u32 = 0x5457;
 
 /// Status byte of packet mode.
 pub mod pkt {

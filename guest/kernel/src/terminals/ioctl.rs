@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use doppel_abi_linux::termios::*;
 use doppel_machine::user::UserPtr;
 
+use super::job::CAP_SYS_ADMIN;
 use super::layout::{Layout, Winsize};
 use super::terminal::Kind;
 use super::{Tty, devpts, job};
@@ -12,6 +13,7 @@ use crate::core::sched::wait_until;
 use crate::objects::vfs::File;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::process::signal::sig;
+use crate::process::task::current;
 use crate::{Errno, Result};
 
 /// Which side of a pseudo-terminal a call came in on; other terminals have only a slave side.
@@ -48,6 +50,18 @@ pub(super) fn ioctl(tty: &Arc<Tty>, side: Side, file: &File, cmd: u32, arg: u64)
         TCSETA => set(tty, Layout::Termio, at, When::Now),
         TCSETAW => set(tty, Layout::Termio, at, When::Drained),
         TCSETAF => set(tty, Layout::Termio, at, When::Flushed),
+        TIOCGLCKTRMIOS => {
+            let locks = tty.state.lock().locks;
+            Layout::Termios.write(at, &locks).map(|()| 0)
+        }
+        TIOCSLCKTRMIOS => {
+            if !current().cred().capable(CAP_SYS_ADMIN) {
+                return Err(Errno::EPERM);
+            }
+            let locks = Layout::read_bits(at)?;
+            tty.state.lock().locks = locks;
+            Ok(0)
+        }
         TIOCGWINSZ => {
             let w = tty.state.lock().winsize;
             File::copy_out(arg, &w)
@@ -162,6 +176,7 @@ fn set(tty: &Arc<Tty>, layout: Layout, at: UserPtr, when: When) -> Result<u64> {
         if when == When::Flushed {
             s.disc.flush_input();
         }
+        let new = new.locked(&old, &s.locks);
         let started = s.disc.set_termios(new);
         if started {
             s.note(pkt::START, pkt::STOP);

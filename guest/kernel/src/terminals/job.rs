@@ -12,7 +12,7 @@ use crate::process::signal::{self, SigInfo, pgrp_orphaned, send_group, send_proc
 use crate::process::task::{Process, Session, current};
 use crate::{Errno, Result};
 
-const CAP_SYS_ADMIN: u32 = 21;
+pub(super) const CAP_SYS_ADMIN: u32 = 21;
 
 /// What a session whose terminal was hung up still has of it: the group that was in the foreground, which gets
 /// SIGHUP when the leader exits.

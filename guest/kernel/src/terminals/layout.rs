@@ -88,6 +88,18 @@ impl Layout {
         Ok(at.write_bytes(if self == Self::Termios2 { &b } else { &b[..LEN] })?)
     }
 
+    /// Copies what is locked of settings from a program: bits, whatever they would mean.
+    pub(super) fn read_bits(at: UserPtr) -> Result<Termios> {
+        let mut b = [0u8; LEN];
+        at.read_bytes(&mut b)?;
+        let word = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
+        let mut t =
+            Termios { iflag: word(0), oflag: word(4), cflag: word(8), lflag: word(12), ..Termios::NONE };
+        t.line = b[16];
+        t.cc.copy_from_slice(&b[17..]);
+        Ok(t)
+    }
+
     /// Copies settings from a program; what the layout does not have stays as in `old`.
     pub(super) fn read(self, at: UserPtr, old: &Termios) -> Result<Termios> {
         let mut t = *old;

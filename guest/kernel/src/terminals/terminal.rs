@@ -34,6 +34,8 @@ pub(super) enum Kind {
 /// State under the terminal's lock.
 pub(super) struct State {
     pub disc: LineDisc,
+    /// Bits and characters of its settings that stay as they are (TIOCSLCKTRMIOS).
+    pub locks: Termios,
     pub winsize: Winsize,
     /// TIOCEXCL.
     pub exclusive: bool,
@@ -87,6 +89,7 @@ impl Tty {
             state: SpinLock::new(State {
                 disc: LineDisc::new(termios, output),
                 winsize,
+                locks: Termios::NONE,
                 exclusive: false,
                 locked: channel.is_none(),
                 hung_up: false,

@@ -427,8 +427,18 @@ fn mbind(
     mode: PolicyMode,
     _nodes: UserPtr,
     _max: i64,
-    _flags: u64,
+    flags: u64,
 ) -> Result<u64> {
+    /// STRICT, MOVE and MOVE_ALL (mbind(2)).
+    const KNOWN: u64 = 7;
+    const MOVE_ALL: u64 = 4;
+    const CAP_SYS_NICE: u32 = 23;
+    if flags & !KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & MOVE_ALL != 0 && !a.thread.cred().capable(CAP_SYS_NICE) {
+        return Err(Errno::EPERM);
+    }
     mode.check()?;
     let (start, end) = range(addr, len)?;
     if start < end && !a.thread.space().mm.is_covered(start, end) {
