@@ -10,9 +10,10 @@ from typing import Any
 ROOTS = [
     *("Domain", "DomainStats", "ProcessInfo", "PruneReport", "FileInfo", "FileChange", "FreezeReport", "FrozenImage"),
     *("Image", "Operation", "Event", "Version", "Info", "Volume", "VolumePruneReport", "Disk"),
+    *("VirtualNetwork", "NetworkPruneReport"),
 ]
 #: Names that differ here.
-NAMES = {"Image": "ImageInfo", "Volume": "VolumeInfo", "Disk": "DiskInfo"}
+NAMES = {"Image": "ImageInfo", "Volume": "VolumeInfo", "Disk": "DiskInfo", "VirtualNetwork": "NetworkInfo"}
 #: JSON as it is.
 OPEN = {"Problem", "RestartPolicy"}
 SCALARS = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}

@@ -33,8 +33,8 @@ pub use domain::{
 };
 pub use doppel_spec::{
     BlockDevice, CloneFrozen, CreateDomain, CreateExec, Files, HealthCheck, IoDevice, Kind, LogTarget, Mount,
-    MountKind, Network, NetworkKind, NetworkRate, NetworkRule, OnClone, PortMapping, Protocol, Residency,
-    ResizeTerminal, Resources, RestartPolicy, RuleAction, RuleDirection,
+    MountKind, Network, NetworkKind, NetworkMembership, NetworkRate, NetworkRule, OnClone, PortMapping,
+    Protocol, Residency, ResizeTerminal, Resources, RestartPolicy, RuleAction, RuleDirection,
 };
 pub use exec::{Exec, InputOptions, Output};
 pub use files::{
@@ -46,7 +46,10 @@ pub use frozen::{
     Hibernated, RollBack,
 };
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
-pub use network::{Attached, NetworkStats, TrafficStats, UpdateNetwork};
+pub use network::{
+    Attached, ConnectNetwork, CreateNetwork, DisconnectNetwork, NetworkPruneOptions, NetworkPruneReport,
+    NetworkStats, RemoveNetwork, TrafficStats, UpdateNetwork, VirtualNetwork,
+};
 pub use problem::{Code, Problem, in_words};
 pub use residency::{Hibernation, HibernationReason, MemoryInfo, Waiting, WaitingFor, WakeReason};
 pub use system::{

@@ -1,11 +1,94 @@
 //! Networks of domains (docs/services.md).
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use doppel_spec::{NetworkRate, NetworkRule, PortMapping};
+
+/// A network: domains that are on it reach each other, by address and by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VirtualNetwork {
+    /// Its name.
+    pub name: String,
+    /// When it was made, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<String>,
+    /// Key-value pairs for the user's own use.
+    pub labels: BTreeMap<String, String>,
+    /// Nothing goes out of it to the outside, or comes in from there.
+    pub internal: bool,
+    /// A domain made it by its name: it goes with the last domain that is on it.
+    pub transient: bool,
+    /// Ids of domains that are on it, running or not.
+    pub used_by: Vec<String>,
+}
+
+/// `POST /v1/networks`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateNetwork {
+    /// Its name, in small letters from then on. One that domains have made by its name stays from then on.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+    pub name: String,
+    /// Key-value pairs for the user's own use.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Nothing goes out of it to the outside, or comes in from there: a domain reaches the outside, and has published ports, if
+    /// one of its networks is not internal.
+    #[serde(default)]
+    pub internal: bool,
+}
+
+/// `DELETE /v1/networks/{name}`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct RemoveNetwork {
+    /// One that is not there is no error.
+    pub force: bool,
+}
+
+/// `POST /v1/networks/prune`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct NetworkPruneOptions {
+    /// Only with this label: `key` or `key=value`; commas separate several, all of which must be there.
+    pub label: Option<String>,
+}
+
+/// What `POST /v1/networks/prune` removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NetworkPruneReport {
+    /// Names of networks that no domain was on.
+    pub removed: Vec<String>,
+}
+
+/// `POST /v1/networks/{name}/connect`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectNetwork {
+    /// Name or id of the domain that is to be on it.
+    pub domain: String,
+    /// Further names by which others of this network find it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub aliases: Vec<String>,
+}
+
+/// `POST /v1/networks/{name}/disconnect`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DisconnectNetwork {
+    /// Name or id of the domain that is not to be on it any more.
+    pub domain: String,
+    /// One that is not on it is no error.
+    #[serde(default)]
+    pub force: bool,
+}
 
 /// Other rules and rates for a domain. `rules` and `allow` are in place of all it had of both, and what they forbid ends; with
 /// `rate` alone they stay as they are.
@@ -36,6 +119,9 @@ pub struct Attached {
     pub ip6: Ipv6Addr,
     /// Its published ports, with the host's address and port of each.
     pub ports: Vec<PortMapping>,
+    /// The networks it is on; missing if an older keeper has it, which knows of one alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub networks: Option<Vec<String>>,
 }
 
 /// What a domain sent and received beyond its own loopback.

@@ -29,6 +29,8 @@ pub enum Code {
     VolumeNotFound,
     /// No disk of this name (404).
     DiskNotFound,
+    /// No network of this name (404).
+    NetworkNotFound,
     /// No exec of this id (404).
     ExecNotFound,
     /// No operation of this id (404).
@@ -41,7 +43,7 @@ pub enum Code {
     MethodNotAllowed,
     /// The name is taken (409).
     NameInUse,
-    /// The image, frozen image or volume is used by a domain (409).
+    /// The image, frozen image, volume or network is used by a domain (409).
     InUse,
     /// A port to publish cannot be had, mostly because it is taken (409).
     PortInUse,
@@ -84,6 +86,7 @@ impl Code {
             | Self::FrozenNotFound
             | Self::VolumeNotFound
             | Self::DiskNotFound
+            | Self::NetworkNotFound
             | Self::ExecNotFound
             | Self::OperationNotFound
             | Self::FileNotFound
@@ -117,6 +120,7 @@ impl Code {
             Self::FrozenNotFound => "No such frozen image",
             Self::VolumeNotFound => "No such volume",
             Self::DiskNotFound => "No such disk",
+            Self::NetworkNotFound => "No such network",
             Self::ExecNotFound => "No such exec",
             Self::OperationNotFound => "No such operation",
             Self::FileNotFound => "No such file",

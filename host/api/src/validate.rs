@@ -7,9 +7,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    CloneFrozen, Code, CreateDisk, CreateDomain, CreateExec, CreateVolume, FreezeDomain, ImportImage,
-    KillOptions, Problem, PullImage, PushImage, Rename, ResizeDisk, ResizeTerminal, Resources, RollBack,
-    SetDebugEvents, StopOptions, UpdateDomain,
+    CloneFrozen, Code, ConnectNetwork, CreateDisk, CreateDomain, CreateExec, CreateNetwork, CreateVolume,
+    DisconnectNetwork, FreezeDomain, ImportImage, KillOptions, Network, Problem, PullImage, PushImage,
+    Rename, ResizeDisk, ResizeTerminal, Resources, RollBack, SetDebugEvents, StopOptions, UpdateDomain,
 };
 
 /// Longest name of a domain or frozen image, as of a host name's label.
@@ -74,6 +74,25 @@ pub fn network_name(field: &str, text: &str) -> Result<(), Problem> {
         _ => return name(field, text),
     };
     Err(refuse(field, format!("{text:?}: {instead}")))
+}
+
+/// Checks the name of a network that may be the one of domains that name none.
+pub fn network_or_default(field: &str, text: &str) -> Result<(), Problem> {
+    if text.eq_ignore_ascii_case(doppel_spec::DEFAULT_NETWORK) { Ok(()) } else { network_name(field, text) }
+}
+
+/// Checks the names of a domain's networks, and that they go together.
+fn networks_of(network: &Network) -> Result<(), Problem> {
+    if let Some(name) = &network.name {
+        network_name("network.name", name)?;
+    }
+    for (i, one) in network.networks.iter().flatten().enumerate() {
+        network_or_default(&format!("network.networks[{i}].name"), &one.name)?;
+        for alias in &one.aliases {
+            name(&format!("network.networks[{i}].aliases"), alias)?;
+        }
+    }
+    network.check_networks().map_err(|(field, why)| refuse(&format!("network.{field}"), why))
 }
 
 /// Checks a path inside a domain.
@@ -183,7 +202,7 @@ impl Validate for Resources {
 
 impl Validate for CreateDomain {
     fn meant(&self) -> Result<(), Problem> {
-        self.network.name.as_ref().map_or(Ok(()), |name| network_name("network.name", name))
+        networks_of(&self.network)
     }
 
     fn across(&self) -> Result<(), Problem> {
@@ -231,7 +250,7 @@ impl Validate for CreateExec {
 
 impl Validate for CloneFrozen {
     fn meant(&self) -> Result<(), Problem> {
-        self.network.name.as_ref().map_or(Ok(()), |name| network_name("network.name", name))
+        networks_of(&self.network)
     }
 
     fn across(&self) -> Result<(), Problem> {
@@ -276,6 +295,23 @@ impl Validate for CreateDisk {
     }
 }
 
+impl Validate for CreateNetwork {
+    fn meant(&self) -> Result<(), Problem> {
+        network_name("name", &self.name)
+    }
+
+    fn across(&self) -> Result<(), Problem> {
+        labels(&self.labels)
+    }
+}
+
+impl Validate for ConnectNetwork {
+    fn across(&self) -> Result<(), Problem> {
+        self.aliases.iter().try_for_each(|alias| name("aliases", alias))
+    }
+}
+
+impl Validate for DisconnectNetwork {}
 impl Validate for ResizeDisk {}
 impl Validate for Rename {}
 impl Validate for ResizeTerminal {}

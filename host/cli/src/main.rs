@@ -120,6 +120,9 @@ enum Verb {
     /// Make, list and remove volumes.
     #[command(subcommand)]
     Volume(supervised::volumes::VolumeCommand),
+    /// Make, list and remove networks, and put domains on them.
+    #[command(subcommand)]
+    Network(supervised::networks::NetworkCommand),
     /// List and remove layers: what domains have changed of their images' files.
     #[command(subcommand)]
     Layer(standalone::layer::LayerCommand),
@@ -220,6 +223,7 @@ fn act(verb: Verb) -> supervised::Outcome {
         Verb::Frozen(command) => standalone::frozen::run(command).map(|()| ExitCode::SUCCESS),
         Verb::Image(args) => images(args),
         Verb::Volume(command) => supervised::volumes::run(&command),
+        Verb::Network(command) => supervised::networks::run(&command),
         Verb::Layer(command) => standalone::layer::run(&command),
         Verb::Disk(command) => standalone::disk::run(&command),
         Verb::Pull(args) => images(args.whole(Short::Pull)),

@@ -33,7 +33,8 @@ pub use files::{
 };
 pub use hosts::host_line;
 pub use network::{
-    Network, NetworkKind, NetworkRate, NetworkRule, PortMapping, Protocol, RuleAction, RuleDirection,
+    DEFAULT_NETWORK, MOST_NETWORKS, Network, NetworkKind, NetworkMembership, NetworkRate, NetworkRule,
+    PortMapping, Protocol, RuleAction, RuleDirection,
 };
 pub use program::Program;
 pub use request::{Request, Unfit, flags};

@@ -5,18 +5,29 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// The network of domains that name none.
+pub const DEFAULT_NETWORK: &str = "default";
+/// Most networks of a domain.
+pub const MOST_NETWORKS: usize = 64;
+/// Most further names of a domain, in all of its networks together.
+const MOST_ALIASES: usize = 128;
+
 /// What a domain wants of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
     /// What it has beside its own loopback.
     pub kind: NetworkKind,
-    /// Which network: those on one reach each other by address and by name, others not at all; `default` if missing. It is
-    /// there while a domain is on it.
+    /// Which network: those on one reach each other by address and by name, others not at all; `default` if missing. One that is
+    /// not there is made, and goes with its last domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
     pub name: Option<String>,
-    /// Further names by which others of its network find it; several domains may share one, and are all told then.
+    /// All of its networks, in place of `name`: it reaches those who are on one of them. None at all: it reaches nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 64)]
+    pub networks: Option<Vec<NetworkMembership>>,
+    /// Further names by which others of its networks find it; several domains may share one, and are all told then.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub aliases: Vec<String>,
@@ -35,6 +46,69 @@ pub struct Network {
     /// Who answers its questions about names, as `ADDRESS[:PORT]`; the host's name server if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<String>,
+}
+
+/// A network of a domain's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkMembership {
+    /// Its name; `default` is that of domains that name none.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+    pub name: String,
+    /// Further names by which others of this network find the domain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub aliases: Vec<String>,
+}
+
+impl Network {
+    /// The networks it is on, each with all further names that it has there; networks have small letters.
+    #[must_use]
+    pub fn memberships(&self) -> Vec<NetworkMembership> {
+        if self.kind == NetworkKind::None {
+            return Vec::new();
+        }
+        let named = || {
+            let name = self.name.clone().unwrap_or_else(|| DEFAULT_NETWORK.into());
+            vec![NetworkMembership { name, aliases: Vec::new() }]
+        };
+        let mut all = self.networks.clone().unwrap_or_else(named);
+        for one in &mut all {
+            one.name.make_ascii_lowercase();
+            let further = self.aliases.iter().filter(|alias| !one.aliases.contains(*alias));
+            let further: Vec<String> = further.cloned().collect();
+            one.aliases.extend(further);
+        }
+        all
+    }
+
+    /// Refuses what does not go together: the field, and why.
+    ///
+    /// # Errors
+    /// Those.
+    pub fn check_networks(&self) -> Result<(), (&'static str, String)> {
+        let Some(networks) = &self.networks else { return Ok(()) };
+        if self.kind == NetworkKind::None {
+            return Err(("networks", "needs `kind` \"nat\"".into()));
+        }
+        if self.name.is_some() {
+            return Err(("networks", "are in place of `name`; give one of both".into()));
+        }
+        let all = self.memberships();
+        if let Some(twice) =
+            all.iter().enumerate().find(|(i, one)| all[..*i].iter().any(|o| o.name == one.name))
+        {
+            return Err(("networks", format!("{:?} is there twice", twice.1.name)));
+        }
+        let aliases: usize = all.iter().map(|one| one.aliases.len()).sum();
+        if aliases > MOST_ALIASES {
+            return Err((
+                "aliases",
+                format!("{aliases} in {} networks; at most {MOST_ALIASES} together", networks.len()),
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// Most bytes a second of a domain's data beyond its own loopback; as fast as it can if missing. A tenth of a second's bytes, or

@@ -30,6 +30,7 @@ use crate::keeper::protocol::{KeeperCommand, Kept, Reply};
 use crate::keepers::held_memory::HeldMemory;
 use crate::keepers::keeper_client::{Happening, KeeperClient, Setup};
 use crate::keepers::{Keepers, Plan};
+use crate::networks::table::NetworkTable;
 use crate::operations::Operations;
 use crate::residency::gate::Gate;
 use crate::state::{StateStore, Table};
@@ -73,6 +74,8 @@ pub(crate) struct Core {
     pub replaced: watch::Sender<Option<Replacement>>,
     pub stages: Stages,
     pub gate: Arc<Gate>,
+    /// Networks that were made by themselves.
+    pub networks: Mutex<NetworkTable>,
 }
 
 /// Makes the directories of a supervisor, which only its user may enter.
@@ -138,6 +141,7 @@ impl Core {
             events: Events::new(),
             stages: Stages::default(),
             gate: Gate::new(config.gatekeeper, capacity().1),
+            networks: Mutex::new(NetworkTable::new(rows.take(Table::Networks))),
         });
         core.sweep();
         core.settle_images();

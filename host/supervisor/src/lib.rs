@@ -22,6 +22,7 @@ pub mod keeper;
 mod keepers;
 mod limits;
 mod listing;
+mod networks;
 mod operate;
 mod operations;
 mod residency;

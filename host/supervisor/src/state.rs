@@ -46,10 +46,12 @@ pub(crate) enum Table {
     Operations,
     /// What frozen images were made from, by name.
     Frozen,
+    /// Networks by owner and name.
+    Networks,
 }
 
 impl Table {
-    const ALL: [Self; 4] = [Self::Domains, Self::Answers, Self::Operations, Self::Frozen];
+    const ALL: [Self; 5] = [Self::Domains, Self::Answers, Self::Operations, Self::Frozen, Self::Networks];
 
     fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
         TableDefinition::new(match self {
@@ -57,6 +59,7 @@ impl Table {
             Self::Answers => "answers",
             Self::Operations => "operations",
             Self::Frozen => "frozen",
+            Self::Networks => "networks",
         })
     }
 }

@@ -279,6 +279,29 @@ impl Supervisor {
     pub async fn volume_prune(&self, which: api::VolumePruneOptions) -> Answer<api::VolumePruneReport> {
         self.core.clone().volume_prune(which).await
     }
+    pub async fn network_list(&self) -> Answer<Vec<api::VirtualNetwork>> {
+        Ok(self.core.network_list(&Asker::now().owner))
+    }
+    pub async fn network_create(&self, what: api::CreateNetwork) -> Answer<api::VirtualNetwork> {
+        whole(self.core.clone().network_create(what, Asker::now().owner)).await
+    }
+    pub async fn network_inspect(&self, name: &str) -> Answer<api::VirtualNetwork> {
+        self.core.network_inspect(&Asker::now().owner, name)
+    }
+    pub async fn network_remove(&self, name: &str, how: api::RemoveNetwork) -> Answer<()> {
+        whole(self.core.clone().network_remove(name.into(), how, Asker::now().owner)).await
+    }
+    pub async fn network_prune(&self, which: api::NetworkPruneOptions) -> Answer<api::NetworkPruneReport> {
+        whole(self.core.clone().network_prune(which, Asker::now().owner)).await
+    }
+    pub async fn network_connect(&self, name: &str, what: api::ConnectNetwork) -> Answer<api::Domain> {
+        let (core, entry) = self.find(&what.domain)?;
+        whole(core.network_connect(entry, name.into(), what.aliases)).await
+    }
+    pub async fn network_disconnect(&self, name: &str, what: api::DisconnectNetwork) -> Answer<api::Domain> {
+        let (core, entry) = self.find(&what.domain)?;
+        whole(core.network_disconnect(entry, name.into(), what.force)).await
+    }
     pub async fn disk_list(&self) -> Answer<Vec<api::Disk>> {
         self.core.clone().disk_list().await
     }

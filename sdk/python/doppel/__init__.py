@@ -20,6 +20,7 @@ from ._async.pty import AsyncPty, AsyncPtyHandle
 from ._async.sandbox import AsyncSandbox
 from ._async.supervisor import AsyncSupervisor
 from ._async.template import AsyncTemplate
+from ._async.virtual_network import AsyncVirtualNetwork
 from ._async.volume import AsyncVolume
 from ._sync.client import Client
 from ._sync.commands import CommandHandle, Commands
@@ -30,6 +31,7 @@ from ._sync.pty import Pty, PtyHandle
 from ._sync.sandbox import Sandbox
 from ._sync.supervisor import Supervisor
 from ._sync.template import Template
+from ._sync.virtual_network import VirtualNetwork
 from ._sync.volume import Volume
 from ._wire import Command
 from .errors import (
@@ -55,6 +57,7 @@ from .errors import (
     InvalidRequest,
     MethodNotAllowed,
     NameInUse,
+    NetworkNotFound,
     NotFound,
     OperationNotFound,
     PathNotFound,
@@ -102,7 +105,10 @@ from .models import (
     MountKind,
     MountPoint,
     Network,
+    NetworkInfo,
     NetworkKind,
+    NetworkMembership,
+    NetworkPruneReport,
     NetworkRate,
     NetworkRule,
     NetworkStats,
@@ -138,6 +144,7 @@ __all__ = [
     "AsyncSandbox",
     "AsyncSupervisor",
     "AsyncTemplate",
+    "AsyncVirtualNetwork",
     "AsyncVolume",
     "Attached",
     "Cancelled",
@@ -197,7 +204,11 @@ __all__ = [
     "MountPoint",
     "NameInUse",
     "Network",
+    "NetworkInfo",
     "NetworkKind",
+    "NetworkMembership",
+    "NetworkNotFound",
+    "NetworkPruneReport",
     "NetworkRate",
     "NetworkRule",
     "NetworkStats",
@@ -233,6 +244,7 @@ __all__ = [
     "Unauthorized",
     "Unsupported",
     "Version",
+    "VirtualNetwork",
     "Volume",
     "VolumeInfo",
     "VolumeNotFound",

@@ -150,7 +150,7 @@ def network(
     allow: Sequence[str],
     dns: str | None,
     rate: NetworkRate | None,
-    wanted: bool | str | None,
+    wanted: bool | str | Sequence[str] | None,
 ) -> dict[str, Any] | None:
     """`Network` of the interface; none if nothing of it is asked for."""
     given = bool(ports or rules or allow or dns is not None or rate is not None)
@@ -161,9 +161,11 @@ def network(
     pairs = ports.items() if isinstance(ports, Mapping) else ((p, None) for p in ports or ())
     mappings = [present(port=port, host_port=host_port) for port, host_port in pairs]
     name = wanted if isinstance(wanted, str) else None
+    several = None if wanted is None or isinstance(wanted, str | bool) else [{"name": one} for one in wanted]
     return present(
         kind="nat",
         name=name,
+        networks=several,
         ports=mappings,
         rules=rules_of(rules),
         allow=list(allow),

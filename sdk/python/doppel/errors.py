@@ -110,6 +110,10 @@ class DiskNotFound(NotFound):
     """No disk of this name."""
 
 
+class NetworkNotFound(NotFound):
+    """No network of this name."""
+
+
 class CommandGone(NotFound):
     """The supervisor no longer knows this command."""
 
@@ -218,6 +222,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "frozen_not_found": TemplateNotFound,
     "volume_not_found": VolumeNotFound,
     "disk_not_found": DiskNotFound,
+    "network_not_found": NetworkNotFound,
     "exec_not_found": CommandGone,
     "operation_not_found": OperationNotFound,
     "file_not_found": FileNotFound,

@@ -270,6 +270,16 @@ class LogTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkMembership:
+    """A network of a domain's."""
+
+    #: Further names by which others of this network find the domain.
+    aliases: list[str] = field(default_factory=list)
+    #: Its name; `default` is that of domains that name none.
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PortMapping:
     """A port of the host that leads to one of the domain."""
 
@@ -319,7 +329,7 @@ class NetworkRule:
 class Network:
     """What a domain wants of the network."""
 
-    #: Further names by which others of its network find it; several domains may share one, and are all told then.
+    #: Further names by which others of its networks find it; several domains may share one, and are all told then.
     aliases: list[str] = field(default_factory=list)
     #: Patterns of what it may connect to, after all `rules`; 10.88.0.1 is the host's loopback.
     allow: list[str] = field(default_factory=list)
@@ -327,9 +337,11 @@ class Network:
     dns: str | None = None
     #: What it has beside its own loopback.
     kind: NetworkKind = NetworkKind.NONE
-    #: Which network: those on one reach each other by address and by name, others not at all; `default` if missing. It
-    #: is there while a domain is on it.
+    #: Which network: those on one reach each other by address and by name, others not at all; `default` if missing. One
+    #: that is not there is made, and goes with its last domain.
     name: str | None = None
+    #: All of its networks, in place of `name`: it reaches those who are on one of them. None at all: it reaches nobody.
+    networks: list[NetworkMembership] | None = None
     #: Ports of the host that lead to its own.
     ports: list[PortMapping] = field(default_factory=list)
     #: How fast its data goes.
@@ -522,6 +534,8 @@ class Attached:
     ip4: str
     #: Its IPv6 address.
     ip6: str
+    #: The networks it is on; missing if an older keeper has it, which knows of one alone.
+    networks: list[str] | None = None
     #: Its published ports, with the host's address and port of each.
     ports: list[PortMapping]
 
@@ -977,6 +991,32 @@ class DiskInfo:
     snapshot: bool
     #: What its own part takes on the host; what it has in common with others is not counted.
     used_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkInfo:
+    """A network: domains that are on it reach each other, by address and by name."""
+
+    #: When it was made, if it is known.
+    created_at: datetime | None = None
+    #: Nothing goes out of it to the outside, or comes in from there.
+    internal: bool
+    #: Key-value pairs for the user's own use.
+    labels: dict[str, str]
+    #: Its name.
+    name: str
+    #: A domain made it by its name: it goes with the last domain that is on it.
+    transient: bool
+    #: Ids of domains that are on it, running or not.
+    used_by: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPruneReport:
+    """What `POST /v1/networks/prune` removed."""
+
+    #: Names of networks that no domain was on.
+    removed: list[str]
 
 
 # -- end of what is made

@@ -16,6 +16,7 @@ from doppel import (
     AsyncSandbox,
     AsyncSupervisor,
     AsyncTemplate,
+    AsyncVirtualNetwork,
     AsyncVolume,
     CapacityExceeded,
     CloneError,
@@ -35,6 +36,7 @@ from doppel import (
     MountKind,
     NameInUse,
     NetworkKind,
+    NetworkNotFound,
     NetworkRate,
     NetworkRule,
     NotFound,
@@ -797,6 +799,28 @@ async def test_networks_by_name(server):
         assert (await client.info()).config.network.name == "sdk-net"
         fetch = "until wget -q -O - http://sdk-named.sdk-net/; do sleep 0.1; done"
         assert (await client.commands.run(fetch, timeout=60)).stdout == "hello\n"
+
+
+async def test_networks_that_are_made(server):
+    made = await AsyncVirtualNetwork.create("sdk-made", labels={"a": "b"}, internal=True)
+    assert (made.name, made.internal, made.transient, made.labels) == ("sdk-made", True, False, {"a": "b"})
+    with pytest.raises(NameInUse):
+        await AsyncVirtualNetwork.create("sdk-made")
+    async with await AsyncSandbox.create("busybox", network=["sdk-made", "sdk-open"]) as sandbox:
+        asked = (await sandbox.info()).config.network.networks
+        assert asked is not None and [n.name for n in asked] == ["sdk-made", "sdk-open"]
+        with pytest.raises(InUse):
+            await AsyncVirtualNetwork.remove("sdk-made")
+        changed = await AsyncVirtualNetwork.disconnect("sdk-made", sandbox)
+        assert changed.network is not None and changed.network.networks == ["sdk-open"]
+        changed = await AsyncVirtualNetwork.connect("sdk-made", sandbox.id, aliases=["sdk-alias"])
+        assert changed.network is not None and changed.network.networks == ["sdk-open", "sdk-made"]
+        assert (await AsyncVirtualNetwork.get("sdk-open")).transient
+        assert {"default", "sdk-made", "sdk-open"} <= {n.name for n in await AsyncVirtualNetwork.list()}
+    assert await AsyncVirtualNetwork.prune(label="a=b") == ["sdk-made"]
+    with pytest.raises(NetworkNotFound):
+        await AsyncVirtualNetwork.get("sdk-made")
+    await AsyncVirtualNetwork.remove("sdk-made", force=True)
 
 
 async def test_rules_of_networks(server):

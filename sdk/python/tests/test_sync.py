@@ -17,6 +17,7 @@ from doppel import (
     Sandbox,
     Supervisor,
     Template,
+    VirtualNetwork,
     Volume,
     CapacityExceeded,
     CloneError,
@@ -36,6 +37,7 @@ from doppel import (
     MountKind,
     NameInUse,
     NetworkKind,
+    NetworkNotFound,
     NetworkRate,
     NetworkRule,
     NotFound,
@@ -798,6 +800,28 @@ def test_networks_by_name(server):
         assert (client.info()).config.network.name == "sdk-net"
         fetch = "until wget -q -O - http://sdk-named.sdk-net/; do sleep 0.1; done"
         assert (client.commands.run(fetch, timeout=60)).stdout == "hello\n"
+
+
+def test_networks_that_are_made(server):
+    made = VirtualNetwork.create("sdk-made", labels={"a": "b"}, internal=True)
+    assert (made.name, made.internal, made.transient, made.labels) == ("sdk-made", True, False, {"a": "b"})
+    with pytest.raises(NameInUse):
+        VirtualNetwork.create("sdk-made")
+    with Sandbox.create("busybox", network=["sdk-made", "sdk-open"]) as sandbox:
+        asked = (sandbox.info()).config.network.networks
+        assert asked is not None and [n.name for n in asked] == ["sdk-made", "sdk-open"]
+        with pytest.raises(InUse):
+            VirtualNetwork.remove("sdk-made")
+        changed = VirtualNetwork.disconnect("sdk-made", sandbox)
+        assert changed.network is not None and changed.network.networks == ["sdk-open"]
+        changed = VirtualNetwork.connect("sdk-made", sandbox.id, aliases=["sdk-alias"])
+        assert changed.network is not None and changed.network.networks == ["sdk-open", "sdk-made"]
+        assert (VirtualNetwork.get("sdk-open")).transient
+        assert {"default", "sdk-made", "sdk-open"} <= {n.name for n in VirtualNetwork.list()}
+    assert VirtualNetwork.prune(label="a=b") == ["sdk-made"]
+    with pytest.raises(NetworkNotFound):
+        VirtualNetwork.get("sdk-made")
+    VirtualNetwork.remove("sdk-made", force=True)
 
 
 def test_rules_of_networks(server):

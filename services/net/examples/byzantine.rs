@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_service::net::{End, Request};
 use doppel_net::{
-    Action, ClientId, Counts, Engine, Ledger, Published, Quota, Rule, Rules, Settings, Transport,
+    Action, ClientId, Counts, Engine, Ledger, Memberships, Published, Quota, Rule, Rules, Settings, Transport,
 };
 
 #[path = "../src/tests/acts.rs"]

@@ -27,6 +27,7 @@ pub use channel::client::{Published, Settings};
 pub use channel::quota::{Quota, Quotas};
 pub use manager::records::Part;
 pub use manager::{Attachment, Endpoint, EndpointSpec, Health, Manager, Port, SERVICE, SHARDS, Sleeper};
+pub use names::membership::{Membership, Memberships};
 pub use rules::ledger::{Counts, Ledger, Sum, Traffic};
 pub use rules::logs::{Bells, Logs};
 pub use rules::policy::{Line, Log};

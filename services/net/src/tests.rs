@@ -25,6 +25,7 @@ mod guest;
 mod hangs;
 mod hostile;
 mod hostile_domain;
+mod networks;
 mod quotas;
 mod rates;
 mod steps;

@@ -6,35 +6,65 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::Args;
-use doppel_api::{self as api, NetworkKind, PortMapping};
+use doppel_api::{self as api, NetworkKind, NetworkMembership, PortMapping};
 use doppel_domain::{NetworkLink, ServiceGroups};
 use doppel_net::{Attachment, EndpointSpec, Manager, Port, PortRange, Rules, Transport};
+use doppel_spec::DEFAULT_NETWORK;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::options::rates::RateArgs;
 use crate::options::rules::RuleArgs;
 use crate::terminal::out::tell;
 
-/// What `--network` says.
+/// What one `--network` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum Wanted {
     /// Only its own loopback.
     None,
-    /// An address of its own, on the network of this name; outbound connections from the host's.
-    Nat(Option<String>),
+    /// An address of its own, on this network; outbound connections from the host's.
+    Nat(NetworkMembership),
 }
 
-impl FromStr for Kind {
+/// The network of domains that name none.
+fn default() -> NetworkMembership {
+    NetworkMembership { name: DEFAULT_NETWORK.into(), aliases: Vec::new() }
+}
+
+impl FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self::None),
+        let mut aliases = Vec::new();
+        let mut name = text;
+        // Docker's other way to say it.
+        if text.contains('=') {
+            name = "";
+            for part in text.split(',') {
+                match part.split_once('=') {
+                    Some(("name", given)) => name = given,
+                    Some(("alias", alias)) => {
+                        api::validate::name("--network alias=", alias).map_err(|p| p.detail)?;
+                        aliases.push(alias.to_owned());
+                    }
+                    Some(("ip" | "ip6", _)) => {
+                        return Err(format!(
+                            "{part}: a domain has one address in all of its networks, which it is given"
+                        ));
+                    }
+                    _ => return Err(format!("{part:?}: there are name=NETWORK and alias=NAME")),
+                }
+            }
+            if name.is_empty() {
+                return Err("name=NETWORK is missing".into());
+            }
+        }
+        match name {
+            "none" if aliases.is_empty() => Ok(Self::None),
             // What Docker has by default, as near as it is here.
-            "nat" | "bridge" | "default" => Ok(Self::Nat(None)),
+            "nat" | "bridge" | "default" => Ok(Self::Nat(NetworkMembership { aliases, ..default() })),
             name => {
                 api::validate::network_name("--network", name).map_err(|p| p.detail)?;
-                Ok(Self::Nat(Some(name.to_owned())))
+                Ok(Self::Nat(NetworkMembership { name: name.to_owned(), aliases }))
             }
         }
     }
@@ -44,10 +74,11 @@ impl FromStr for Kind {
 #[derive(Args, Debug, Default)]
 pub struct NetworkArgs {
     /// Network: none (only its own loopback, the default), nat (an address of its own, and by the rules the host's network;
-    /// what the options below ask for), or the same on a network of this name, whose domains find each other by name
+    /// what the options below ask for), or the same on a network of this name, whose domains find each other by name; may be
+    /// given several times, and as `name=NETWORK,alias=NAME`
     #[arg(long, visible_alias = "net", value_name = "NETWORK")]
-    network: Option<Kind>,
-    /// Another name by which domains of its network find it; several may share one
+    network: Vec<Wanted>,
+    /// Another name by which domains of its networks find it; several may share one
     #[arg(long, visible_alias = "net-alias", value_name = "NAME")]
     network_alias: Vec<String>,
     /// Publish a port of the domain on the host: `[[HOST_ADDRESS:][HOST_PORT]:]PORT[/udp]`; any free port of the host if
@@ -72,28 +103,36 @@ impl NetworkArgs {
         self.publish.iter().flat_map(|range| &range.0)
     }
 
-    /// Whether the domain is to have a network.
-    fn kind(&self) -> Result<Kind, String> {
+    /// The networks that the domain is to be on, if it is to have any.
+    fn networks(&self) -> Result<Option<Vec<NetworkMembership>>, String> {
         let more = !self.publish.is_empty()
             || !self.rules.is_empty()
             || !self.rate.is_empty()
             || !self.network_alias.is_empty()
             || self.dns.is_some();
-        match &self.network {
-            Some(Kind::None) if more => {
-                Err("--publish, --dns, --network-alias, rates and rules need --network nat".into())
-            }
-            Some(kind) => Ok(kind.clone()),
-            None if more => Ok(Kind::Nat(None)),
-            None => Ok(Kind::None),
+        let none = self.network.contains(&Wanted::None);
+        if none && more {
+            return Err("--publish, --dns, --network-alias, rates and rules need --network nat".into());
         }
+        if none && self.network.len() > 1 {
+            return Err("--network none goes with no other network".into());
+        }
+        let named = self.network.iter().filter_map(|wanted| match wanted {
+            Wanted::None => None,
+            Wanted::Nat(network) => Some(network.clone()),
+        });
+        Ok(match named.collect::<Vec<_>>() {
+            all if !all.is_empty() => Some(all),
+            _ if more => Some(vec![default()]),
+            _ => None,
+        })
     }
 
     /// Refuses a network for several domains of this command's own.
     pub fn none_alone(&self) -> Result<(), String> {
-        match self.kind()? {
-            Kind::None => Ok(()),
-            Kind::Nat(_) => Err("a network for several clones needs the supervisor: give --detach".into()),
+        match self.networks()? {
+            None => Ok(()),
+            Some(_) => Err("a network for several clones needs the supervisor: give --detach".into()),
         }
     }
 
@@ -108,13 +147,17 @@ impl NetworkArgs {
                 Transport::Udp => api::Protocol::Udp,
             },
         };
-        let (kind, name) = match self.kind()? {
-            Kind::None => (NetworkKind::None, None),
-            Kind::Nat(name) => (NetworkKind::Nat, name),
+        let all = self.networks()?;
+        let kind = if all.is_some() { NetworkKind::Nat } else { NetworkKind::None };
+        let (name, networks) = match all.as_deref() {
+            // As one that is alone has always been asked for.
+            Some([one]) if one.aliases.is_empty() => (Some(one.name.clone()), None),
+            _ => (None, all),
         };
         Ok(api::Network {
             kind,
-            name,
+            name: name.filter(|name| name != DEFAULT_NETWORK),
+            networks,
             aliases: self.network_alias.clone(),
             ports: self.published().map(mapping).collect(),
             rules: self.rules.all()?,
@@ -127,19 +170,18 @@ impl NetworkArgs {
     /// Starts a network service and attaches the domain, if it is to have a network. Says where its ports are.
     /// `memory`: the domain's limit.
     pub fn attach(&self, memory: Option<u64>) -> Result<Option<Network>, Box<dyn Error>> {
-        if self.kind()? == Kind::None {
+        if self.networks()?.is_none() {
             return Ok(None);
         }
         let manager = Manager::of_this_program(ServiceGroups::of_host(), 1)?;
         let attachment = manager.attach(EndpointSpec {
-            // Nobody else is on it.
-            network: String::new(),
+            // Nobody else is on any, whatever they are called.
             name: String::new(),
-            aliases: Vec::new(),
             rules: Rules { rates: self.rate.of_service(), ..self.rules.of_service()? },
             published: self.published().copied().collect(),
             resolver: self.dns.as_deref().map(doppel_net::resolver).transpose()?,
             quota: crate::options::defaults::network()?.of_memory(memory),
+            ..EndpointSpec::default()
         })?;
         for (asked, port) in self.published().zip(&attachment.published) {
             if asked.host.port() == 0 {
@@ -198,4 +240,40 @@ pub fn service(polls: bool) -> Result<ExitCode, Box<dyn Error>> {
     // It ends with this command.
     doppel_net::serve(std::io::stdin().as_fd(), polls, false)?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(networks: &[&str]) -> Result<api::Network, String> {
+        let network = networks.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+        NetworkArgs { network, ..NetworkArgs::default() }.supervised()
+    }
+
+    #[test]
+    fn networks_as_docker_writes_them() {
+        let one = asked(&["back"]).unwrap();
+        assert_eq!((one.name.as_deref(), &one.networks), (Some("back"), &None));
+        for same in ["nat", "bridge", "default"] {
+            let plain = asked(&[same]).unwrap();
+            assert_eq!((plain.kind, plain.name, plain.networks), (NetworkKind::Nat, None, None));
+        }
+        let several = asked(&["nat", "name=back,alias=db,alias=store"]).unwrap();
+        let on: Vec<_> =
+            several.networks.iter().flatten().map(|n| (n.name.as_str(), n.aliases.join(" "))).collect();
+        assert_eq!((several.name, on), (None, vec![("default", String::new()), ("back", "db store".into())]));
+        assert_eq!(asked(&["none"]).unwrap().kind, NetworkKind::None);
+        for (wrong, why) in [
+            (&["none", "back"][..], "no other"),
+            (&["alias=db"], "name=NETWORK"),
+            (&["name=back,ip=10.88.0.9"], "one address"),
+            (&["name=back,driver=x"], "alias=NAME"),
+            (&["name=back,alias=a b"], "alias"),
+            (&["host"], "-p publishes"),
+        ] {
+            let said = asked(wrong).unwrap_err();
+            assert!(said.contains(why), "{wrong:?}: {said}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ pub mod exec;
 pub mod images;
 pub mod lifecycle;
 mod many;
+pub mod networks;
 pub mod run;
 pub mod services;
 pub mod show;

@@ -88,26 +88,26 @@ pub struct ListArgs {
     printed: Printed,
 }
 
-/// Options of `doppel volume inspect`.
+/// Options of `doppel volume inspect` and `doppel network inspect`.
 #[derive(Args)]
 pub struct InspectArgs {
-    /// A template as {{.Mountpoint}}, or json
+    /// A template as {{.Name}}, or json
     #[arg(short, long, value_name = "TEMPLATE")]
-    format: Option<String>,
+    pub format: Option<String>,
     /// Their names
     #[arg(required = true)]
-    names: Vec<String>,
+    pub names: Vec<String>,
 }
 
-/// Options of `doppel volume rm`.
+/// Options of `doppel volume rm` and `doppel network rm`.
 #[derive(Args)]
 pub struct RemoveArgs {
     /// One that is not there is no error
     #[arg(short, long)]
-    force: bool,
+    pub force: bool,
     /// Their names
     #[arg(required = true)]
-    names: Vec<String>,
+    pub names: Vec<String>,
 }
 
 /// Options of `doppel volume prune`.
@@ -262,7 +262,7 @@ pub fn run(command: &VolumeCommand) -> Outcome {
 }
 
 /// Does something to each; says what fails, and goes on.
-fn each(names: &[String], mut act: impl FnMut(&str) -> Answer<()>) -> Outcome {
+pub fn each(names: &[String], mut act: impl FnMut(&str) -> Answer<()>) -> Outcome {
     let mut code = ExitCode::SUCCESS;
     for name in names {
         if let Err(error) = act(name) {

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Verbs of Docker that are not ours.
-const VERBS: [(&str, &str); 18] = [
+const VERBS: [(&str, &str); 17] = [
     (
         "build",
         "`doppel image build` makes an image of Debian packages; push one that another tool built, or `doppel image import` it",
@@ -19,7 +19,6 @@ const VERBS: [(&str, &str); 18] = [
     ("login", "credentials of registries are those of Docker's config.json (DOCKER_CONFIG, ~/.docker)"),
     ("logout", "credentials of registries are those of Docker's config.json (DOCKER_CONFIG, ~/.docker)"),
     ("ls", "`doppel ps` lists domains, `doppel images` images"),
-    ("network", "networks are not made beforehand: `doppel run --network NAME`"),
     ("port", "`doppel ps` shows published ports"),
     ("save", "`doppel image save`"),
     ("search", "there is no search of registries"),
@@ -28,11 +27,13 @@ const VERBS: [(&str, &str); 18] = [
 ];
 
 /// Options of Docker that are not ours, and `-h`.
-const OPTIONS: [(&str, &str); 5] = [
+const OPTIONS: [(&str, &str); 7] = [
     ("-h", "--help is help; -h is the host name, of `run` and `create`"),
     ("--privileged", "programs are root in their domain, and nothing outside"),
     ("--cap-add", "programs are root in their domain, and nothing outside"),
     ("--init", "a domain's guest kernel collects orphans by itself"),
+    ("--ip", "no domain has an address of its own choice: names find it, as --network-alias gives them"),
+    ("--ip6", "no domain has an address of its own choice: names find it, as --network-alias gives them"),
     ("--shm-size", "shared memory is bounded by --memory"),
 ];
 
@@ -103,7 +104,7 @@ mod tests {
         for (line, has) in [
             ("doppel import a", "doppel image import"),
             ("doppel login", "config.json"),
-            ("doppel network ls", "--network NAME"),
+            ("doppel run --ip 10.88.0.9 busybox", "an address of its own choice"),
             ("doppel ps -h", "--help is help"),
             ("doppel stpo a", "'stop'"),
             ("doppel ps --quite", "--quiet"),

@@ -288,6 +288,7 @@ impl Core {
         origin: Origin,
         asker: Asker,
     ) -> Result<Arc<Entry>, Problem> {
+        self.check_published(&asker.owner, &config.network)?;
         let mut domains = locked(&self.domains);
         let taken = |name: &str| domains.names.contains_key(name) || domains.by_id.contains_key(name);
         let name = match &config.name {

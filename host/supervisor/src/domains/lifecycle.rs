@@ -75,11 +75,11 @@ impl Core {
     ) -> Result<Vec<String>, Problem> {
         let _memory = self.let_in(entry, wake, patience).await?;
         let spec = self.spec(entry, wake)?;
-        let (owner, network, last) = {
+        let (owner, networks, last) = {
             let row = locked(&entry.row);
-            (row.owner.clone(), row.network(), row.keeper)
+            (row.owner.clone(), row.networks(), row.keeper)
         };
-        let homeless = Homeless { id: &entry.id, last, owner: &owner, network: network.as_deref() };
+        let homeless = Homeless { id: &entry.id, last, owner: &owner, networks: &networks };
         let (number, keeper) = self.keepers.place(homeless)?;
         locked(&entry.live).launching = true;
         let run = {
@@ -102,7 +102,8 @@ impl Core {
             keeper.ask(KeeperCommand::Start { id: entry.id.clone(), run, follow, spec: Box::new(spec) }).await
         };
         let result = match answer {
-            Ok(Reply::Started { pid, at, warnings, stages, network }) => {
+            Ok(Reply::Started { pid, at, mut warnings, stages, network }) => {
+                warnings.extend(network::left_out(&locked(&entry.row).config.network, network.as_ref()));
                 self.stages.note_us(what, stages);
                 self.stages.note(what, "all", begun.elapsed());
                 self.started(entry, run, Some(pid), at, network);
@@ -185,6 +186,7 @@ impl Core {
         let mut network = network::endpoint_spec(&config.network)?;
         if let Some(network) = &mut network {
             network.name.clone_from(&row.name);
+            network.internal = self.is_internal(&row.owner, &config.network);
             network.quota = self.quotas.of_memory(config.resources.memory_bytes);
         }
         if wake {

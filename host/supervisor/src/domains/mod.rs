@@ -1,7 +1,7 @@
 //! The domains the supervisor knows: their rows and what belongs to them while it runs.
 //!
 //! [`DomainTable`] has an [`Entry`] for each domain, by id and by name. A [`Row`] is what is written down of it. Lock order:
-//! `DomainTable`, then one `row` or `live`; none of them is held across an await. `turn` is held by whoever changes a domain's
+//! `networks`, `DomainTable`, then one `row` or `live`; none of them is held across an await. `turn` is held by whoever changes a domain's
 //! state, across all the awaits that takes.
 
 pub mod create;
@@ -120,10 +120,9 @@ impl Row {
         self.config.network.kind == api::NetworkKind::Nat
     }
 
-    /// The network that it shares with others, by name; none: it has none, or the one of all that name none.
-    pub fn network(&self) -> Option<String> {
-        let network = &self.config.network;
-        (network.kind == api::NetworkKind::Nat && network.name.is_some()).then(|| network::name(network))
+    /// The networks that it shares with others wherever they are, by name: not that of all that name none.
+    pub fn networks(&self) -> Vec<String> {
+        network::shared(&self.config.network)
     }
 
     /// What runs in it: its own command, or in a clone without one that of the domain it was cloned from.

@@ -4,9 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use doppel_api::{self as api, NetworkKind, Problem, RuleAction, RuleDirection};
 use doppel_net::{
-    Action, Direction, Endpoint, EndpointSpec, Line, Pattern, Port, Protocol, Quota, Rates, Rule, Rules,
-    Transport,
+    Action, Direction, Endpoint, EndpointSpec, Line, Membership, Pattern, Port, Protocol, Quota, Rates, Rule,
+    Rules, Transport,
 };
+
+use doppel_spec::DEFAULT_NETWORK;
 
 use crate::domains::spec::wrong;
 
@@ -14,20 +16,25 @@ use crate::domains::spec::wrong;
 const MOST: usize = 100;
 /// A slower one would have programs give up.
 const LEAST_RATE: u64 = 1024;
-/// The network of domains that name none.
-const DEFAULT: &str = "default";
 
-/// The network that is meant.
-pub(crate) fn name(network: &api::Network) -> String {
-    network.name.as_deref().unwrap_or(DEFAULT).to_ascii_lowercase()
+/// Its networks, as the network service is told of them.
+pub(crate) fn memberships(network: &api::Network) -> Vec<Membership> {
+    let of = |one: api::NetworkMembership| Membership { network: one.name, aliases: one.aliases };
+    network.memberships().into_iter().map(of).collect()
+}
+
+/// Those of them that domains share wherever they are: who names none is found only by those beside it.
+pub(crate) fn shared(network: &api::Network) -> Vec<String> {
+    network.memberships().into_iter().map(|one| one.name).filter(|name| name != DEFAULT_NETWORK).collect()
 }
 
 /// What the network service is to be told; none without a network.
 pub(crate) fn endpoint_spec(network: &api::Network) -> Result<Option<EndpointSpec>, Problem> {
-    let api::Network { kind, name, aliases, ports, rules, allow, rate, dns } = network;
+    let api::Network { kind, name, networks, aliases, ports, rules, allow, rate, dns } = network;
     if *kind == NetworkKind::None {
         let given = [
             (name.is_some(), "name"),
+            (networks.is_some(), "networks"),
             (!aliases.is_empty(), "aliases"),
             (!ports.is_empty(), "ports"),
             (!rules.is_empty(), "rules"),
@@ -49,18 +56,20 @@ pub(crate) fn endpoint_spec(network: &api::Network) -> Result<Option<EndpointSpe
     if ports.len() > MOST {
         return Err(wrong(format!("network.ports: at most {MOST}")));
     }
+    network.check_networks().map_err(|(field, why)| wrong(format!("network.{field}: {why}")))?;
     let resolver = dns.as_ref().map(|text| doppel_net::resolver(text));
-    Ok(Some(EndpointSpec {
-        network: self::name(network),
-        // Whoever starts the domain knows what it is called.
+    let mut wanted = EndpointSpec {
+        // Whoever starts the domain knows what it is called, and what its networks are.
         name: String::new(),
-        aliases: aliases.clone(),
         rules: Rules { rates: rates(rate)?, ..self::rules(rules, allow)? },
         published: ports.iter().map(port).collect::<Result<_, _>>()?,
         resolver: resolver.transpose().map_err(|e| wrong(format!("network.dns: {e}")))?,
         // Whoever starts the domain knows what domains of this host may have.
         quota: Quota::default(),
-    }))
+        ..EndpointSpec::default()
+    };
+    wanted.set_networks(memberships(network));
+    Ok(Some(wanted))
 }
 
 /// Rules, checked.
@@ -97,6 +106,21 @@ fn rates(given: &api::NetworkRate) -> Result<Rates, Problem> {
         return Err(wrong(format!("network.rate: at least {LEAST_RATE} bytes a second")));
     }
     Ok(Rates { outbound: given.sent, inbound: given.received })
+}
+
+/// What an older keeper has not heard of: it puts a domain on the first of its networks alone.
+pub(crate) fn left_out(wanted: &api::Network, got: Option<&Endpoint>) -> Option<String> {
+    let all = wanted.memberships();
+    let (first, further) = all.split_first().filter(|(_, further)| !further.is_empty())?;
+    let older = got.is_some_and(|endpoint| endpoint.networks.is_none());
+    older.then(|| {
+        format!(
+            "it is on network {:?} alone and not on {} more: its keeper is of an older version; \
+             `doppel upgrade`, then restart it",
+            first.name,
+            further.len()
+        )
+    })
 }
 
 /// A line of the log, as attributes of an event.
@@ -162,6 +186,7 @@ pub(crate) fn attached(endpoint: Endpoint) -> api::Attached {
         ip4: endpoint.ip4,
         ip6: endpoint.ip6,
         ports: endpoint.published.into_iter().map(mapping).collect(),
+        networks: endpoint.networks,
     }
 }
 
@@ -182,9 +207,21 @@ mod tests {
     #[test]
     fn networks() {
         assert_eq!(endpoint_spec(&api::Network::default()).unwrap(), None);
-        let plain = EndpointSpec { network: DEFAULT.into(), ..EndpointSpec::default() };
+        let plain = EndpointSpec { network: "default".into(), ..EndpointSpec::default() };
         assert_eq!(nat(|_| {}).unwrap(), Some(plain));
         assert_eq!(nat(|n| n.name = Some("Back".into())).unwrap().unwrap().network, "back");
+        let several = nat(|n| {
+            let one = |name: &str| api::NetworkMembership { name: name.into(), aliases: Vec::new() };
+            n.networks = Some(vec![
+                one("Back"),
+                api::NetworkMembership { aliases: vec!["db".into()], ..one("default") },
+            ]);
+            n.aliases = vec!["store".into()];
+        });
+        let several = several.unwrap().unwrap().networks();
+        let on: Vec<_> = several.iter().map(|m| (m.network.as_str(), m.aliases.join(" "))).collect();
+        assert_eq!(on, [("back", "store".into()), ("default", "db store".into())]);
+        assert_eq!(nat(|n| n.networks = Some(Vec::new())).unwrap().unwrap().networks(), []);
         let found = nat(|n| {
             n.ports = vec![mapping(80, Some(8080)), mapping(81, None)];
             n.allow = vec!["10.0.0.0/8:443".into()];
@@ -227,6 +264,16 @@ mod tests {
         let why = |change: fn(&mut api::Network)| nat(change).unwrap_err().detail;
         assert!(why(|n| n.name = Some("a b".into())).contains("network.name"));
         assert!(why(|n| n.ports = vec![mapping(0, None)]).contains("ports"));
+        let one = |name: &str| api::NetworkMembership { name: name.into(), aliases: Vec::new() };
+        let both = |n: &mut api::Network| (n.name, n.networks) = (Some("a".into()), Some(vec![one("b")]));
+        assert!(nat(both).unwrap_err().detail.contains("network.networks"));
+        let twice = nat(|n| n.networks = Some(vec![one("a"), one("A")])).unwrap_err().detail;
+        assert!(twice.contains("twice"), "{twice}");
+        let many = nat(|n| {
+            n.networks = Some((0..64).map(|i| one(&format!("n{i}"))).collect());
+            n.aliases = vec!["a".into(), "b".into(), "c".into()];
+        });
+        assert!(many.unwrap_err().detail.contains("network.aliases"));
         assert!(why(|n| n.ports = vec![mapping(80, Some(0))]).contains("host_port"));
         assert!(why(|n| n.ports = vec![mapping(80, None); MOST + 1]).contains("at most"));
         assert!(why(|n| n.allow = vec!["exa mple.org".into()]).contains("exa mple.org"));

@@ -329,7 +329,7 @@ impl Core {
                 Some(exit) => self.ended(Some(keeper), exit),
                 None => {
                     tracing::warn!("domain {id} runs although nobody knows it; it is killed");
-                    self.keepers.holds(keeper, &id, None);
+                    self.keepers.holds(keeper, &id, Vec::new());
                     let link = self.keepers.get(Some(keeper));
                     // One that has ended meanwhile is what is wanted.
                     tokio::spawn(async move { link?.ask(KeeperCommand::Kill { id, grace: 0 }).await.ok() });
@@ -340,20 +340,20 @@ impl Core {
 
     /// Has a domain that hibernates keep its place with the keeper that has its connections and ports; whether it does.
     fn keeps_place(&self, keeper: Option<u64>, entry: &Entry) -> bool {
-        let (asleep, network) = {
+        let (asleep, networks) = {
             let row = locked(&entry.row);
-            (row.state == DomainState::Hibernated && row.has_network(), row.network())
+            (row.state == DomainState::Hibernated && row.has_network(), row.networks())
         };
         if let Some(keeper) = keeper.filter(|_| asleep) {
-            self.keepers.holds(keeper, &entry.id, network.as_deref());
+            self.keepers.holds(keeper, &entry.id, networks);
         }
         asleep
     }
 
     /// Takes on a domain that runs.
     fn adopt(self: &Arc<Self>, keeper: u64, entry: &Arc<Entry>, kept: Kept, first: bool) {
-        let network = locked(&entry.row).network();
-        self.keepers.holds(keeper, &entry.id, network.as_deref());
+        let networks = locked(&entry.row).networks();
+        self.keepers.holds(keeper, &entry.id, networks);
         // Those who look after this run of it do so still.
         let watched = !first && is_live(entry.state()) && locked(&entry.row).run == kept.run;
         {

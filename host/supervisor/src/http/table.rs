@@ -76,6 +76,7 @@ pub(super) fn routes() -> Vec<Route<Site>> {
     all.extend(images());
     all.extend(volumes());
     all.extend(disks());
+    all.extend(networks());
     all
 }
 
@@ -636,6 +637,60 @@ fn volumes() -> Vec<Route<Site>> {
             "Remove a volume with its files",
             |c: Call, q: Options<api::RemoveVolume>, ()| async move {
                 c.state.supervisor.volume_remove(&c.name, q.0).await
+            },
+        ),
+    ]
+}
+
+fn networks() -> Vec<Route<Site>> {
+    vec![
+        Route::new(Method::GET, "/v1/networks", "List networks", |c: Call, (), ()| async move {
+            c.state.supervisor.network_list().await.map(List)
+        }),
+        Route::new(
+            Method::POST,
+            "/v1/networks",
+            "Make a network",
+            |c: Call, (), b: Json<api::CreateNetwork>| async move {
+                api::Validate::validate(&b.0)?;
+                c.state.supervisor.network_create(b.0).await.map(With::<201, _>)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/networks/prune",
+            "Remove networks that no domain is on",
+            |c: Call, q: Options<api::NetworkPruneOptions>, ()| async move {
+                c.state.supervisor.network_prune(q.0).await.map(Json)
+            },
+        ),
+        Route::new(Method::GET, "/v1/networks/{name}", "Inspect a network", |c: Call, (), ()| async move {
+            c.state.supervisor.network_inspect(&c.name).await.map(Json)
+        }),
+        Route::new(
+            Method::DELETE,
+            "/v1/networks/{name}",
+            "Remove a network",
+            |c: Call, q: Options<api::RemoveNetwork>, ()| async move {
+                c.state.supervisor.network_remove(&c.name, q.0).await
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/networks/{name}/connect",
+            "Put a domain on a network",
+            |c: Call, (), b: Json<api::ConnectNetwork>| async move {
+                api::Validate::validate(&b.0)?;
+                c.state.supervisor.network_connect(&c.name, b.0).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/networks/{name}/disconnect",
+            "Take a domain off a network",
+            |c: Call, (), b: Json<api::DisconnectNetwork>| async move {
+                api::Validate::validate(&b.0)?;
+                c.state.supervisor.network_disconnect(&c.name, b.0).await.map(Json)
             },
         ),
     ]

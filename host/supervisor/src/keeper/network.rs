@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, EndpointSpec, Manager, Part, Rules, Traffic};
+use doppel_net::{Attachment, EndpointSpec, Manager, Membership, Part, Rules, Traffic};
 
 use super::Keeper;
 use super::config::{KeeperConfig, records};
@@ -91,6 +91,18 @@ impl Keeper {
         match self.domains.get(id).filter(|d| d.exit.is_none()) {
             Some(domain) => self.write_note(domain.key),
             None => self.write_asleep(id),
+        }
+    }
+
+    /// Puts a domain on other networks.
+    pub(super) fn set_networks(&self, id: &str, networks: Vec<Membership>, internal: bool) -> Reply {
+        match self.part(id).map(|network| network.set_networks(networks, internal)) {
+            Some(Ok(())) => {
+                self.write_part(id);
+                Reply::Done
+            }
+            Some(Err(e)) => refused(fault(&e), e.to_string()),
+            None => gone(id),
         }
     }
 

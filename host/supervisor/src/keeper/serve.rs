@@ -141,6 +141,9 @@ impl Keeper {
             }
             KeeperCommand::Update { id, limits } => self.update(n, &id, limits),
             KeeperCommand::Name { id, name } => Some(self.set_name(&id, &name)),
+            KeeperCommand::Networks { id, networks, internal } => {
+                Some(self.set_networks(&id, networks, internal))
+            }
             KeeperCommand::Rules { id, rules } => Some(self.set_rules(&id, rules)),
             KeeperCommand::GiveWay { program } => Some(self.give_way(n, &program)),
             KeeperCommand::Services => Some(self.services()),

@@ -52,8 +52,8 @@ pub(crate) struct Plan {
 struct Holding {
     /// Whose domains it holds; none: it waits for the first.
     owner: Option<String>,
-    /// The domains, also those that sleep, with the network of each.
-    domains: HashMap<String, Option<String>>,
+    /// The domains, also those that sleep, with the networks of each.
+    domains: HashMap<String, Vec<String>>,
     /// Since when it has none.
     idle: Option<Instant>,
 }
@@ -63,9 +63,15 @@ impl Holding {
         self.owner.as_deref() == Some(owner)
     }
 
-    fn put(&mut self, id: &str, network: Option<&str>) {
-        self.domains.insert(id.to_owned(), network.map(str::to_owned));
+    fn put(&mut self, id: &str, networks: Vec<String>) {
+        self.domains.insert(id.to_owned(), networks);
         self.idle = None;
+    }
+
+    /// The first of these networks that another domain than this one is on.
+    fn is_on<'a>(&self, networks: &'a [String], id: &str) -> Option<&'a str> {
+        let on = |name: &String| self.domains.iter().any(|(other, all)| other != id && all.contains(name));
+        networks.iter().find(|name| on(name)).map(String::as_str)
     }
 }
 
@@ -76,26 +82,44 @@ pub(crate) struct Homeless<'a> {
     /// The keeper that held it last.
     pub last: Option<u64>,
     pub owner: &'a str,
-    pub network: Option<&'a str>,
+    pub networks: &'a [String],
 }
 
-/// The keeper for a domain: the one that holds it already, one that has others of its network, whatever the limit (they
+/// Two networks whose domains are with different keepers, so that no domain can be on both.
+#[derive(Debug, PartialEq, Eq)]
+struct Apart(String, String);
+
+impl From<Apart> for Problem {
+    fn from(Apart(one, other): Apart) -> Self {
+        let text = format!(
+            "domains on networks {one:?} and {other:?} are with different keepers, so none can be on both; stop those of one \
+             of them, start this one first, and then the others again"
+        );
+        Self::new(Code::WrongState, text)
+    }
+}
+
+/// The keeper for a domain: the one that holds it already, one that has others of its networks, whatever the limit (they
 /// reach each other through their keeper's services), the fullest of its owner with room, so that others become empty, or
 /// one that is nobody's yet. None: there has to be another.
 fn choose<'a>(
     all: impl Iterator<Item = (u64, &'a Holding)> + Clone,
     domain: Homeless<'_>,
     most: usize,
-) -> Option<u64> {
-    let Homeless { id, last, owner, network } = domain;
+) -> Result<Option<u64>, Apart> {
+    let Homeless { id, last, owner, networks } = domain;
     let of_owner = || all.clone().filter(|(_, h)| h.is_of(owner));
-    let on_network = |h: &Holding| h.domains.values().any(|n| n.is_some() && n.as_deref() == network);
     let held = || all.clone().find(|(n, h)| Some(*n) == last && h.domains.contains_key(id));
-    let with_others = || of_owner().find(|(_, h)| on_network(h));
+    let mut others = of_owner().filter_map(|(n, h)| Some(((n, h), h.is_on(networks, id)?)));
+    let with_others = others.next();
+    if let (Some((_, one)), Some((_, other))) = (with_others, others.next()) {
+        return Err(Apart(one.to_owned(), other.to_owned()));
+    }
     let with_room =
         || of_owner().filter(|(_, h)| h.domains.len() < most).max_by_key(|(_, h)| h.domains.len());
     let nobodys = || all.clone().find(|(_, h)| h.owner.is_none());
-    held().or_else(with_others).or_else(with_room).or_else(nobodys).map(|(number, _)| number)
+    let with_others = || with_others.map(|(keeper, _)| keeper);
+    Ok(held().or_else(with_others).or_else(with_room).or_else(nobodys).map(|(number, _)| number))
 }
 
 /// A keeper as the supervisor sees it.
@@ -202,7 +226,7 @@ impl Keepers {
         let failed = |e: io::Error| Problem::new(Code::Internal, format!("cannot start a keeper: {e}"));
         let mut table = locked(&self.table);
         let holdings = table.keepers.iter().map(|(number, one)| (*number, &one.holding));
-        let number = match choose(holdings, domain, self.plan.most) {
+        let number = match choose(holdings, domain, self.plan.most)? {
             Some(number) => number,
             None => self.begin(&mut table, Some(domain.owner)).map_err(failed)?.0,
         };
@@ -213,14 +237,38 @@ impl Keepers {
             fs::write(owner_file(&dir), domain.owner).map_err(failed)?;
             one.holding.owner = Some(domain.owner.to_owned());
         }
-        one.holding.put(domain.id, domain.network);
+        one.holding.put(domain.id, domain.networks.to_vec());
         Ok((number, one.link.clone()))
     }
 
+    /// A domain that one holds is to be on these networks. Refused if others of one of them are with another keeper.
+    pub fn change_networks(
+        &self,
+        number: Option<u64>,
+        id: &str,
+        owner: &str,
+        networks: &[String],
+    ) -> Result<(), Problem> {
+        let mut table = locked(&self.table);
+        let elsewhere = |(n, one): (&u64, &One)| {
+            (Some(*n) != number && one.holding.is_of(owner)).then(|| one.holding.is_on(networks, id))?
+        };
+        if let Some(name) = table.keepers.iter().find_map(elsewhere) {
+            let text = format!(
+                "domains on network {name:?} are with another keeper than this one; stop this one, connect it, and start it again"
+            );
+            return Err(Problem::new(Code::WrongState, text));
+        }
+        if let Some(one) = number.and_then(|n| table.keepers.get_mut(&n)) {
+            one.holding.put(id, networks.to_vec());
+        }
+        Ok(())
+    }
+
     /// One holds this domain, as it says.
-    pub fn holds(&self, number: u64, id: &str, network: Option<&str>) {
+    pub fn holds(&self, number: u64, id: &str, networks: Vec<String>) {
         if let Some(one) = locked(&self.table).keepers.get_mut(&number) {
-            one.holding.put(id, network);
+            one.holding.put(id, networks);
         }
     }
 
@@ -335,38 +383,60 @@ fn remove(dir: &Path) {
 mod tests {
     use super::*;
 
-    fn holding(owner: Option<&str>, domains: &[(&str, Option<&str>)]) -> Holding {
+    fn named(networks: &str) -> Vec<String> {
+        networks.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn holding(owner: Option<&str>, domains: &[(&str, &str)]) -> Holding {
         let mut holding = Holding { owner: owner.map(str::to_owned), ..Holding::default() };
-        domains.iter().for_each(|(id, network)| holding.put(id, *network));
+        domains.iter().for_each(|(id, networks)| holding.put(id, named(networks)));
         holding
     }
 
     #[test]
     fn where_domains_go() {
         let all = [
-            (1, holding(Some("a"), &[("a1", None), ("a2", Some("net"))])),
-            (2, holding(Some("a"), &[("a3", None)])),
-            (3, holding(Some("b"), &[("b1", Some("other"))])),
+            (1, holding(Some("a"), &[("a1", ""), ("a2", "net")])),
+            (2, holding(Some("a"), &[("a3", "")])),
+            (3, holding(Some("b"), &[("b1", "other")])),
         ];
-        let put = |most, last, owner, network| {
-            let domain = Homeless { id: "a1", last, owner, network };
-            choose(all.iter().map(|(n, h)| (*n, h)), domain, most)
+        let put = |most, last, owner, networks| {
+            let domain = Homeless { id: "a1", last, owner, networks: &named(networks) };
+            choose(all.iter().map(|(n, h)| (*n, h)), domain, most).unwrap()
         };
         // The fullest with room; those of the network whatever the limit; never another owner's.
-        assert_eq!(put(3, None, "a", None), Some(1));
-        assert_eq!(put(2, None, "a", None), Some(2));
-        assert_eq!(put(1, None, "a", None), None);
-        assert_eq!(put(1, None, "a", Some("net")), Some(1));
-        assert_eq!(put(2, None, "a", Some("other")), Some(2));
-        assert_eq!(put(1, None, "b", Some("net")), None);
-        assert_eq!(put(9, None, "c", Some("net")), None);
+        assert_eq!(put(3, None, "a", ""), Some(1));
+        assert_eq!(put(2, None, "a", ""), Some(2));
+        assert_eq!(put(1, None, "a", ""), None);
+        assert_eq!(put(1, None, "a", "net"), Some(1));
+        assert_eq!(put(1, None, "a", "new net"), Some(1));
+        assert_eq!(put(2, None, "a", "other"), Some(2));
+        assert_eq!(put(1, None, "b", "net"), None);
+        assert_eq!(put(9, None, "c", "net"), None);
         // Where it is held it stays, as one that sleeps with its connections is.
-        assert_eq!(put(1, Some(1), "a", None), Some(1));
-        assert_eq!(put(2, Some(2), "a", None), Some(2));
-        assert_eq!(put(1, Some(2), "a", None), None);
+        assert_eq!(put(1, Some(1), "a", ""), Some(1));
+        assert_eq!(put(2, Some(2), "a", ""), Some(2));
+        assert_eq!(put(1, Some(2), "a", ""), None);
         let more = [(4, holding(None, &[]))];
-        let domain = Homeless { id: "x", last: None, owner: "c", network: None };
-        assert_eq!(choose(all.iter().chain(&more).map(|(n, h)| (*n, h)), domain, 2), Some(4));
+        let domain = Homeless { id: "x", last: None, owner: "c", networks: &[] };
+        assert_eq!(choose(all.iter().chain(&more).map(|(n, h)| (*n, h)), domain, 2), Ok(Some(4)));
+    }
+
+    #[test]
+    fn no_domain_is_with_two_keepers() {
+        let all = [
+            (1, holding(Some("a"), &[("a1", "front"), ("a2", "front back")])),
+            (2, holding(Some("a"), &[("a3", "other")])),
+            (3, holding(Some("b"), &[("b1", "other")])),
+        ];
+        let put = |id, networks| {
+            let domain = Homeless { id, last: None, owner: "a", networks: &named(networks) };
+            choose(all.iter().map(|(n, h)| (*n, h)), domain, 9)
+        };
+        assert_eq!(put("x", "front back"), Ok(Some(1)));
+        assert_eq!(put("x", "other back"), Err(Apart("back".into(), "other".into())));
+        // What it is on itself holds nobody.
+        assert_eq!(put("a3", "other back"), Ok(Some(1)));
     }
 
     #[test]

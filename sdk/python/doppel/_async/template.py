@@ -74,7 +74,7 @@ class AsyncTemplate:
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
-        network: bool | str | None = None,
+        network: bool | str | Sequence[str] | None = None,
         ports: Ports | None = None,
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),

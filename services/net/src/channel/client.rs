@@ -23,6 +23,7 @@ use crate::channel::share::Share;
 use crate::flow::datagram::{Datagrams, TurnContext};
 use crate::flow::stream::{Stream, Turn};
 use crate::names::directory::Directory;
+use crate::names::membership::Memberships;
 use crate::rules::ledger::Counts;
 use crate::rules::locals::Known;
 use crate::rules::policy::{Flow, Log, Policy};
@@ -44,12 +45,12 @@ pub struct Published {
 /// What the supervisor says of a client.
 #[derive(Debug)]
 pub struct Settings {
-    /// Its virtual network, by name; those on one reach each other.
-    pub network: String,
+    /// Its virtual networks; those who have one in common reach each other.
+    pub networks: Memberships,
+    /// It is closed to the outside: its networks are internal, or it is on none.
+    pub internal: bool,
     /// Its own name there; empty: none.
     pub name: String,
-    /// Further names, which it may share.
-    pub aliases: Vec<String>,
     /// Its addresses there.
     pub ip4: Ipv4Addr,
     /// Its IPv6 address.
@@ -69,9 +70,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Its own name and the further ones.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
-        std::iter::once(&self.name).chain(&self.aliases)
+    /// Its own name and the further ones, by network.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.networks.called(&self.name)
     }
 
     /// Whether this is one of the domain's addresses.
@@ -205,7 +206,8 @@ impl Client {
     ) -> Self {
         let mut share = Share::default();
         share.set_rates(settings.rules.rates, Instant::now());
-        let policy = Policy::new(std::mem::take(&mut settings.rules), settings.log.clone(), locals);
+        let mut policy = Policy::new(std::mem::take(&mut settings.rules), settings.log.clone(), locals);
+        policy.close(settings.internal);
         let callers = (0..settings.published.len()).collect();
         let burden = Burden::new(settings.quota.burden_percent, Instant::now());
         Self {
@@ -474,7 +476,28 @@ impl Client {
         self.share.set_rates(rules.rates, Instant::now());
         self.resume();
         self.policy.set(rules);
+        self.judge_again(&|_| true, beat);
+    }
+
+    /// Other networks. What is under way to domains that it does not `reach` any more ends.
+    pub fn set_networks(
+        &mut self,
+        networks: Memberships,
+        internal: bool,
+        reach: &dyn Fn(IpAddr) -> bool,
+        beat: &mut dyn FnMut(),
+    ) {
+        (self.settings.networks, self.settings.internal) = (networks, internal);
+        self.policy.close(internal);
+        self.judge_again(reach, beat);
+    }
+
+    /// Ends what the rules do not let through any more, and what is to domains that it does not `reach`.
+    fn judge_again(&mut self, reach: &dyn Fn(IpAddr) -> bool, beat: &mut dyn FnMut()) {
         let Self { channel, settings, policy, sockets, busy, .. } = self;
+        let keeps = |policy: &Policy, flow: Flow| {
+            policy.keeps(settings, flow, Protocol::Tcp) && flow.domain().is_none_or(reach)
+        };
         let mut refused = Vec::new();
         for (n, (number, entity)) in sockets.iter_mut().enumerate() {
             if n.is_multiple_of(JUDGED) {
@@ -482,13 +505,13 @@ impl Client {
             }
             match entity {
                 Entity::Stream(s) => {
-                    if !policy.keeps(settings, s.flow, Protocol::Tcp) {
+                    if !keeps(policy, s.flow) {
                         s.cut(channel);
                         busy.push(*number);
                     }
                 }
                 Entity::Connecting { to, .. } | Entity::Joining { to, .. } => {
-                    if !policy.keeps(settings, Flow::Out(*to), Protocol::Tcp) {
+                    if !keeps(policy, Flow::Out(*to)) {
                         refused.push(*number);
                     }
                 }

@@ -365,7 +365,7 @@ impl Datagrams {
         let real = self.allowed(to, around)?;
         if let Route::Names(server) = around.settings.route(to) {
             let directory = around.directory.lock().unwrap_or_else(PoisonError::into_inner);
-            let answer = directory.answer(&around.settings.network, &around.scratch[..len]);
+            let answer = directory.answer(&around.settings.networks, &around.scratch[..len]);
             drop(directory);
             if let Some(answer) = answer {
                 // A channel that is broken is found to be so by the next who looks.

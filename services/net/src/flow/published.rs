@@ -105,7 +105,9 @@ impl Client {
             if let Some(taker) = self.taker(ip, port, from)
                 && let Some(Entity::Datagrams(d)) = self.sockets.get_mut(&taker)
             {
-                if !self.policy.receive(real, port, Protocol::Udp, d.is_new_caller(from)) {
+                if self.policy.is_closed()
+                    || !self.policy.receive(real, port, Protocol::Udp, d.is_new_caller(from))
+                {
                     self.settings.counts.received().dropped();
                     continue;
                 }
@@ -136,7 +138,7 @@ impl Client {
             match socket {
                 Ok((socket, Some(peer))) => {
                     self.share.asked();
-                    if !self.policy.receive(peer, port, Protocol::Tcp, true) {
+                    if self.policy.is_closed() || !self.policy.receive(peer, port, Protocol::Tcp, true) {
                         self.settings.counts.received().dropped();
                     } else if socket.set_nonblocking(true).is_ok()
                         && let Ok(held) = self.account.take(None)

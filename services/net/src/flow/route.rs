@@ -24,7 +24,8 @@ impl Settings {
     /// Where the domain gets with this address.
     pub(crate) fn route(&self, to: SocketAddr) -> Route {
         if is_resolver(to) {
-            return Route::Names(self.resolver);
+            // Who is closed to the outside is told names of domains alone.
+            return Route::Names(self.resolver.filter(|_| !self.internal));
         }
         let host = as_host(to);
         if is_virtual(to.ip()) && host.is_none() {
@@ -40,6 +41,12 @@ fn is_virtual(ip: IpAddr) -> bool {
         IpAddr::V4(ip) => ip.octets()[..2] == HOST4[..2],
         IpAddr::V6(ip) => ip.segments()[..3] == HOST6[..3],
     }
+}
+
+/// Whether it is an address that a domain may have: not the host's, nor that of who is asked for names.
+pub(crate) fn is_domain(ip: IpAddr) -> bool {
+    let router: [IpAddr; 4] = [HOST4.into(), HOST6.into(), RESOLVER4.into(), RESOLVER6.into()];
+    is_virtual(ip) && !router.contains(&ip)
 }
 
 fn is_resolver(to: SocketAddr) -> bool {

@@ -73,7 +73,9 @@ impl Manager {
             check_memory(memory, SIZE)?;
             check_bell(doorbell)?;
         }
-        let index = locked(&self.book).enter_again(key, &wanted.network, shard)?;
+        let networks = wanted.networks();
+        let names = networks.iter().map(|m| m.network.as_str());
+        let index = locked(&self.book).enter_again(key, names, shard)?;
         let leave = |error| {
             locked(&self.book).leave(key);
             error

@@ -21,9 +21,10 @@ use doppel_service::{DESCRIPTORS, Groups, Hibernated, Program};
 use serde::{Deserialize, Serialize};
 
 use crate::channel::quota::Quota;
-use crate::manager::placement::Placement;
+use crate::manager::placement::{LAST, Placement};
 use crate::manager::records::{ShardRecords, Slot};
 use crate::manager::shard::{Member, Shard, ip4, ip6, packet, try_out};
+use crate::names::membership::Membership;
 use crate::rules::ledger::{Counts, Traffic};
 use crate::rules::logs::{Bells, Logs};
 use crate::rules::{Rules, Transport};
@@ -32,13 +33,19 @@ use crate::service::serve::Order;
 /// What a domain wants of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointSpec {
-    /// Its virtual network, by name.
+    /// Its first virtual network, by name; empty: it is on none.
     pub network: String,
-    /// Its own name, by which others of the network find it; empty: by none.
+    /// Its own name, by which others of its networks find it; empty: by none.
     pub name: String,
-    /// Further names of its, which others may have too.
+    /// Further names of its on the first network, which others may have too.
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// Further networks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<Membership>,
+    /// It is closed to the outside: its networks are internal, or it is on none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub internal: bool,
     /// What it may do.
     pub rules: Rules,
     /// Ports of the host that lead to ports of the domain.
@@ -48,6 +55,23 @@ pub struct EndpointSpec {
     /// What it may have at once.
     #[serde(default)]
     pub quota: Quota,
+}
+
+impl EndpointSpec {
+    /// Its networks.
+    #[must_use]
+    pub fn networks(&self) -> Vec<Membership> {
+        let first = Membership { network: self.network.clone(), aliases: self.aliases.clone() };
+        let first = Some(first).filter(|first| !first.network.is_empty());
+        first.into_iter().chain(self.further.iter().cloned()).collect()
+    }
+
+    /// It is on these.
+    pub fn set_networks(&mut self, networks: Vec<Membership>) {
+        let mut all = networks.into_iter();
+        let Membership { network, aliases } = all.next().unwrap_or_default();
+        (self.network, self.aliases, self.further) = (network, aliases, all.collect());
+    }
 }
 
 /// A port of the host that leads to one of a domain.
@@ -70,6 +94,9 @@ pub struct Endpoint {
     pub ip6: Ipv6Addr,
     /// Its published ports, with the host's of each.
     pub published: Vec<Port>,
+    /// The networks it is on; none: who says this knows of one alone.
+    #[serde(default)]
+    pub networks: Option<Vec<String>>,
 }
 
 /// How a service domain is.
@@ -147,6 +174,24 @@ impl Attachment {
         let _ = state.send(&Order::Name { key: self.key, name: name.to_owned() }, &[]);
     }
 
+    /// Puts it on other networks, which are `internal` or not; what it has with domains that it does not reach any more ends.
+    ///
+    /// # Errors
+    /// If they are not served by one service domain.
+    pub fn set_networks(&self, networks: Vec<Membership>, internal: bool) -> io::Result<()> {
+        let order = Order::Networks { key: self.key, networks: networks.clone(), internal };
+        let mut state = self.shard.lock();
+        packet(&order)?;
+        locked(&self.book).change(self.key, networks.iter().map(|m| m.network.as_str()))?;
+        if let Some(member) = state.members.get_mut(&self.key) {
+            member.wanted.set_networks(networks);
+            member.wanted.internal = internal;
+        }
+        // As for rules.
+        let _ = state.send(&order, &[]);
+        Ok(())
+    }
+
     /// What it has moved so far, if the service domain is right.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
@@ -161,7 +206,8 @@ impl Attachment {
     /// Where the domain is.
     #[must_use]
     pub fn place(&self) -> Endpoint {
-        Endpoint { ip4: self.ip4, ip6: self.ip6, published: self.published.clone() }
+        let networks = locked(&self.book).networks_of_domain(self.key);
+        Endpoint { ip4: self.ip4, ip6: self.ip6, published: self.published.clone(), networks }
     }
 }
 
@@ -389,9 +435,12 @@ impl Manager {
         let mut wanted = wanted;
         let sockets = wanted.published.iter_mut().map(publish).collect::<io::Result<_>>()?;
         let (memory, doorbell) = doppel_service::make(SIZE)?;
-        let (key, index) = locked(&self.book).enter(&wanted.network)?;
+        let networks = wanted.networks();
         let member =
             Member { wanted, memory: memory.into(), doorbell: doorbell.into(), sockets, process: None };
+        // One that cannot be told of would wait for ever.
+        packet(&member.order(LAST))?;
+        let (key, index) = locked(&self.book).enter(networks.iter().map(|m| m.network.as_str()))?;
         let attachment = self.attachment(key, index, &member);
         let mut state = attachment.shard.lock();
         attachment.counts.clear();

@@ -135,6 +135,29 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::membership::Membership;
+
+    #[test]
+    fn a_part_that_an_older_one_wrote_is_on_one_network() {
+        let older = serde_json::json!({
+            "key": 7, "shard": 0, "sockets": [],
+            "wanted": {
+                "network": "back", "name": "web", "aliases": ["store"], "rules": {"outbound": [], "inbound": []},
+                "published": [], "resolver": null,
+            },
+        });
+        let part: Part = serde_json::from_value(older).unwrap();
+        let on = vec![Membership { network: "back".into(), aliases: vec!["store".into()] }];
+        assert_eq!((part.wanted.networks(), part.wanted.internal), (on.clone(), false));
+        // What is on one network is written as it was before.
+        let mut wanted = part.wanted.clone();
+        wanted.set_networks(on);
+        assert_eq!(wanted, part.wanted);
+        let text = serde_json::to_value(&wanted).unwrap();
+        assert!(text.get("further").is_none() && text.get("internal").is_none() && text["network"] == "back");
+        wanted.set_networks(Vec::new());
+        assert_eq!((wanted.networks(), wanted.network.as_str()), (Vec::new(), ""));
+    }
 
     #[test]
     fn records_are_found_in_order() {

@@ -216,6 +216,23 @@ fn cannot_start(error: &io::Error) {
 }
 
 impl Member {
+    /// How a service domain is told of it.
+    pub fn order(&self, key: u64) -> Order {
+        let wanted = &self.wanted;
+        Order::Attach {
+            key,
+            networks: wanted.networks(),
+            internal: wanted.internal,
+            name: wanted.name.clone(),
+            ip4: ip4(key),
+            ip6: ip6(key),
+            rules: wanted.rules.clone(),
+            ports: wanted.published.iter().map(|p| (p.port, p.protocol)).collect(),
+            resolver: wanted.resolver.or_else(resolver::of_host),
+            quota: wanted.quota,
+        }
+    }
+
     /// What the service domain waits for because of it.
     fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sockets.iter().map(AsFd::as_fd).chain([self.doorbell.as_fd()])
@@ -385,19 +402,7 @@ impl State {
     }
 
     fn tell(&self, key: u64, member: &Member) -> io::Result<()> {
-        let wanted = &member.wanted;
-        let order = Order::Attach {
-            key,
-            network: wanted.network.clone(),
-            name: wanted.name.clone(),
-            aliases: wanted.aliases.clone(),
-            ip4: ip4(key),
-            ip6: ip6(key),
-            rules: wanted.rules.clone(),
-            ports: wanted.published.iter().map(|p| (p.port, p.protocol)).collect(),
-            resolver: wanted.resolver.or_else(resolver::of_host),
-            quota: wanted.quota,
-        };
+        let order = member.order(key);
         let mut descriptors = vec![member.memory.as_fd(), member.doorbell.as_fd()];
         descriptors.extend(member.sockets.iter().map(AsFd::as_fd));
         self.send(&order, &descriptors)?;
@@ -454,7 +459,7 @@ pub(crate) fn try_out(program: &Program, life: Option<BorrowedFd<'_>>) -> io::Re
 pub(crate) fn packet(order: &Order) -> io::Result<Vec<u8>> {
     let bytes = serde_json::to_vec(order)?;
     if bytes.len() > PACKET {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many rules for one domain"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many rules or names for one domain"));
     }
     Ok(bytes)
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Most records of an answer that are looked at, and addresses taken from it.
 const RECORDS: u16 = 256;
-const MOST: usize = 64;
+pub(crate) const MOST: usize = 64;
 /// Longest name as text, and most pointers in one.
 const LONGEST: usize = 255;
 const JUMPS: usize = 16;

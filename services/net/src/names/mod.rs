@@ -2,5 +2,6 @@
 
 pub mod directory;
 pub mod dns;
+pub mod membership;
 pub mod resolved;
 pub mod resolver;

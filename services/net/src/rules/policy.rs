@@ -1,7 +1,7 @@
 //! One domain's rules at work: what was decided of a flow, how often, and who is told of it.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::channel::bucket::Bucket;
 use crate::channel::client::Settings;
-use crate::flow::route::Route;
+use crate::flow::route::{Route, is_domain};
 use crate::names::resolved::Names;
 use crate::rules::locals::Known;
 use crate::rules::{
@@ -64,6 +64,8 @@ struct Case {
     exempt: bool,
     /// What is done if no rule fits.
     otherwise: Action,
+    /// Whatever rules say, it is denied: it is outside, and the domain's networks are internal.
+    closed: bool,
 }
 
 /// A flow that was let through, so that it can be judged again.
@@ -75,6 +77,14 @@ pub(crate) enum Flow {
     In(SocketAddr, u16),
 }
 
+impl Flow {
+    /// The address of the domain at the other end, if that is one.
+    pub fn domain(self) -> Option<IpAddr> {
+        let (Self::Out(peer) | Self::In(peer, _)) = self;
+        is_domain(peer.ip()).then(|| peer.ip())
+    }
+}
+
 /// A domain's rules, and what they have to remember.
 #[derive(Debug)]
 pub(crate) struct Policy {
@@ -82,6 +92,8 @@ pub(crate) struct Policy {
     names: Names,
     /// Addresses of the host itself.
     locals: Arc<Known>,
+    /// Nothing leads outside.
+    closed: bool,
     /// By direction and number of the rule.
     rates: HashMap<(Direction, usize), Bucket>,
     log: Option<Log>,
@@ -92,7 +104,18 @@ pub(crate) struct Policy {
 impl Policy {
     pub fn new(rules: Rules, log: Option<Log>, locals: Arc<Known>) -> Self {
         let lines = Bucket::new(LINES, Instant::now());
-        Self { rules, names: Names::default(), locals, rates: HashMap::new(), log, lines, missed: 0 }
+        let (names, rates, closed) = (Names::default(), HashMap::new(), false);
+        Self { rules, names, locals, closed, rates, log, lines, missed: 0 }
+    }
+
+    /// Whether the domain is closed to the outside from now on.
+    pub fn close(&mut self, closed: bool) {
+        self.closed = closed;
+    }
+
+    /// Whether it is, so that nobody gets in from there.
+    pub fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Other rules from now on. What names mean is still known.
@@ -123,7 +146,10 @@ impl Policy {
     pub fn keeps(&self, settings: &Settings, flow: Flow, protocol: Protocol) -> bool {
         let case = match flow {
             Flow::Out(to) => self.outbound(settings.route(to), to, protocol),
-            Flow::In(from, port) => inbound(from, port, protocol),
+            Flow::In(from, port) => {
+                let closed = self.closed && flow.domain().is_none();
+                Case { closed, ..inbound(from, port, protocol) }
+            }
         };
         self.judge(case).0 == Action::Allow
     }
@@ -139,11 +165,21 @@ impl Policy {
             Route::Host(_) => (false, false, Action::Allow),
         };
         let (direction, port) = (Direction::Out, to.port());
-        Case { direction, protocol, peer: to, port, guarded, exempt, otherwise }
+        // Names of domains are told over UDP, and no others are asked for (`Settings::route`).
+        let outside = match way {
+            Route::Host(_) => true,
+            Route::Names(_) => protocol == Protocol::Tcp,
+            Route::Domain => false,
+        };
+        let closed = self.closed && outside;
+        Case { direction, protocol, peer: to, port, guarded, exempt, otherwise, closed }
     }
 
     /// What the first rule that fits says, and which it is.
     fn judge(&self, case: Case) -> (Action, Option<usize>) {
+        if case.closed {
+            return (Action::Deny, None);
+        }
         let rules = self.rules.of(case.direction);
         let found = rules.iter().position(|rule| self.fits(rule, case));
         (found.map_or(case.otherwise, |i| rules[i].action), found)
@@ -214,7 +250,7 @@ pub fn read_log(log: BorrowedFd<'_>) -> Option<Line> {
 fn inbound(from: SocketAddr, port: u16, protocol: Protocol) -> Case {
     let peer = SocketAddr::new(from.ip().to_canonical(), from.port());
     let (direction, otherwise) = (Direction::In, Action::Allow);
-    Case { direction, protocol, peer, port, guarded: false, exempt: false, otherwise }
+    Case { direction, protocol, peer, port, guarded: false, exempt: false, otherwise, closed: false }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! All clients of one shard on one thread: events, fairness, connections between domains.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -22,6 +22,7 @@ use crate::channel::quota::{Account, Pools, SocketLease};
 use crate::flow::datagram::LONGEST;
 use crate::flow::stream::Turn;
 use crate::names::directory::Directory;
+use crate::names::membership::Memberships;
 use crate::rules::locals::LocalAddresses;
 use crate::rules::{Direction, Rules};
 use crate::service::pressure::Pressure;
@@ -154,8 +155,8 @@ impl Engine {
             watch(&p.socket, DOORBELL + 1 + n)?;
         }
         let addresses = (settings.ip4, settings.ip6);
-        for name in settings.names() {
-            lock(&self.directory).put(&settings.network, name, addresses);
+        for (network, name) in settings.names() {
+            lock(&self.directory).put(network, name, addresses);
         }
         let account = Account::new(settings.quota, self.pools.clone());
         let known = self.locals.known().clone();
@@ -209,8 +210,8 @@ impl Engine {
         if let Some(client) = self.clients[i].take() {
             self.before[i] += 1;
             let s = &client.settings;
-            for name in s.names() {
-                lock(&self.directory).remove(&s.network, name, (s.ip4, s.ip6));
+            for (network, name) in s.names() {
+                lock(&self.directory).remove(network, name, (s.ip4, s.ip6));
             }
             // The supervisor has published sockets and the doorbell too, so that closing ours does not end the watch.
             let published = client.settings.published.iter().map(|p| p.socket.as_raw_fd());
@@ -225,13 +226,39 @@ impl Engine {
     pub fn set_name(&mut self, id: ClientId, name: String) {
         let Some(client) = self.place(id).and_then(|i| self.clients[i].as_mut()) else { return };
         let s = &mut client.settings;
-        let before = std::mem::replace(&mut s.name, name);
         let addresses = (s.ip4, s.ip6);
         let mut directory = lock(&self.directory);
-        directory.remove(&s.network, &before, addresses);
-        for name in s.names() {
-            directory.put(&s.network, name, addresses);
+        for (network, name) in s.names() {
+            directory.remove(network, name, addresses);
         }
+        s.name = name;
+        for (network, name) in s.names() {
+            directory.put(network, name, addresses);
+        }
+    }
+
+    /// Puts a client on other networks; `internal`: it is closed to the outside there. What it has with those that it does not
+    /// reach any more ends.
+    pub fn set_networks(&mut self, id: ClientId, networks: Memberships, internal: bool) {
+        let Some(i) = self.place(id) else { return };
+        let others = self.clients.iter().enumerate().filter(|(j, _)| *j != i).filter_map(|(_, c)| c.as_ref());
+        let met = others.filter(|c| c.settings.networks.meet(&networks));
+        let reached: HashSet<IpAddr> =
+            met.flat_map(|c| [c.settings.ip4.into(), c.settings.ip6.into()]).collect();
+        let Some(client) = self.clients[i].as_mut() else { return };
+        let addresses = (client.settings.ip4, client.settings.ip6);
+        let mut directory = lock(&self.directory);
+        for (network, name) in client.settings.names() {
+            directory.remove(network, name, addresses);
+        }
+        for (network, name) in networks.called(&client.settings.name) {
+            directory.put(network, name, addresses);
+        }
+        drop(directory);
+        let heart = &mut self.heart;
+        let mut beat = || heart.iter_mut().for_each(Heartbeat::beat);
+        client.set_networks(networks, internal, &|ip| reached.contains(&ip.to_canonical()), &mut beat);
+        self.queue(i);
     }
 
     /// Gives a client other rules; what they do not allow ends.
@@ -619,11 +646,11 @@ impl Engine {
     fn other(&self, i: usize, to: SocketAddr) -> Result<(IpAddr, usize), Errno> {
         let Some(caller) = &self.clients[i] else { return Err(Errno::NETUNREACH) };
         let from = caller.settings.own(to.ip());
-        let network = &caller.settings.network;
+        let networks = &caller.settings.networks;
         let found = self.clients.iter().position(|c| {
-            c.as_ref().is_some_and(|c| c.settings.network == *network && c.settings.is_own(to.ip()))
+            c.as_ref().is_some_and(|c| c.settings.is_own(to.ip()) && c.settings.networks.meet(networks))
         });
-        // Others than those on one network are not there.
+        // Others than those with a network in common are not there.
         Ok((from, found.filter(|j| *j != i).ok_or(Errno::HOSTUNREACH)?))
     }
 

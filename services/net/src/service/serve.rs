@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::channel::client::{Published, Settings};
 use crate::channel::quota::Quota;
+use crate::names::membership::Membership;
 use crate::rules::ledger::Ledger;
 use crate::rules::policy::Log;
 use crate::rules::{Rules, Transport};
@@ -25,7 +26,7 @@ use crate::service::life::Life;
 pub(crate) const PACKET: usize = 64 << 10;
 
 /// Version of orders and channels: a manager may be of another build than the service domain it starts (an upgrade).
-pub(crate) const ORDERS: u32 = 5 << 16 | doppel_abi_service::VERSION;
+pub(crate) const ORDERS: u32 = 6 << 16 | doppel_abi_service::VERSION;
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,12 +39,14 @@ pub(crate) enum Order {
     Name { key: u64, name: String },
     /// A domain has other rules.
     Rules { key: u64, rules: Rules },
+    /// A domain is on other networks, which are internal or not.
+    Networks { key: u64, networks: Vec<Membership>, internal: bool },
     /// Serve a domain. Descriptors: channel, doorbell, then a bound socket for each published port.
     Attach {
         key: u64,
-        network: String,
+        networks: Vec<Membership>,
+        internal: bool,
         name: String,
-        aliases: Vec<String>,
         ip4: Ipv4Addr,
         ip6: Ipv6Addr,
         rules: Rules,
@@ -162,7 +165,12 @@ impl Server<'_> {
                     self.engine.set_rules(served.id, rules);
                 }
             }
-            Order::Attach { key, network, name, aliases, ip4, ip6, rules, ports, resolver, quota } => {
+            Order::Networks { key, networks, internal } => {
+                if let Some(served) = self.clients.get(&key) {
+                    self.engine.set_networks(served.id, networks.into(), internal);
+                }
+            }
+            Order::Attach { key, networks, internal, name, ip4, ip6, rules, ports, resolver, quota } => {
                 let mut descriptors = descriptors.into_iter();
                 let (Some(memory), Some(doorbell)) = (descriptors.next(), descriptors.next()) else {
                     return Err(io::Error::other("an order to attach without a channel"));
@@ -177,9 +185,9 @@ impl Server<'_> {
                     .collect();
                 let log = self.log.clone().map(|to| Log { to, key });
                 let settings = Settings {
-                    network,
+                    networks: networks.into(),
+                    internal,
                     name,
-                    aliases,
                     ip4,
                     ip6,
                     rules,

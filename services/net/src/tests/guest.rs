@@ -10,7 +10,7 @@ use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, layout};
 use doppel_ring::{Consumer, Producer, Reader, Ticket, Writer};
 use doppel_sys::shared::SharedMap;
 
-use super::{ClientId, Counts, Engine, Ledger, Published, Quota, Rules, Settings};
+use super::{ClientId, Counts, Engine, Ledger, Memberships, Published, Quota, Rules, Settings};
 
 /// What a guest kernel does with a channel, without waiting.
 pub(super) struct Guest {
@@ -55,9 +55,9 @@ impl Guest {
         let map = SharedMap::new(memory.as_fd(), at(SIZE)).unwrap();
         let counts = Ledger::new().unwrap().entry(last.into());
         let settings = Settings {
-            network: "back".into(),
+            networks: Memberships::of("back"),
+            internal: false,
             name: format!("d{last}"),
-            aliases: Vec::new(),
             ip4: Ipv4Addr::new(10, 88, 0, last),
             ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()),
             rules,

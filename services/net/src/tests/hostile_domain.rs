@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use doppel_abi_service::net::SIZE;
 
 use super::acts::Hostile;
-use super::{Action, ClientId, Engine, Ledger, Published, Quota, Rule, Rules, Settings, Transport};
+use super::{
+    Action, ClientId, Engine, Ledger, Memberships, Published, Quota, Rule, Rules, Settings, Transport,
+};
 
 /// Numbers without an end, by xorshift.
 pub(super) struct Dice(pub(super) u64);
@@ -49,9 +51,9 @@ impl Byzantine {
             Published { port: 2, protocol: Transport::Udp, socket: udp.try_clone().unwrap().into() },
         ];
         let settings = Settings {
-            network: "back".into(),
+            networks: Memberships::of("back"),
+            internal: false,
             name: "byzantine".into(),
-            aliases: Vec::new(),
             ip4: Ipv4Addr::new(10, 88, 0, 3),
             ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, 3),
             rules: rules(),

@@ -179,6 +179,15 @@ pub(crate) enum KeeperCommand {
         /// The name.
         name: String,
     },
+    /// Puts it on other networks. Not for older keepers: those whose domains say no networks.
+    Networks {
+        /// Its id.
+        id: String,
+        /// All of them.
+        networks: Vec<doppel_net::Membership>,
+        /// They are internal.
+        internal: bool,
+    },
     /// Gives its network other rules.
     Rules {
         /// Its id.

@@ -4,13 +4,14 @@ use std::os::fd::AsFd;
 use super::*;
 use crate::channel::client::Settings;
 use crate::names::dns::tests::answer;
+use crate::names::membership::Memberships;
 use crate::rules::ledger::Ledger;
 
 fn settings() -> Settings {
     Settings {
-        network: String::new(),
+        networks: Memberships::default(),
+        internal: false,
         name: String::new(),
-        aliases: Vec::new(),
         ip4: [10, 88, 0, 5].into(),
         ip6: "fd88:d0bb:e1::5".parse().unwrap(),
         rules: Rules::default(),

@@ -1,0 +1,276 @@
+//! `doppel network`: networks of the supervisor's domains.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use doppel_api::{
+    ConnectNetwork, CreateNetwork, DisconnectNetwork, Domain, NetworkPruneOptions, NetworkPruneReport,
+    RemoveNetwork, VirtualNetwork,
+};
+use doppel_client::{Client, Upload, query, segment};
+use serde_json::{Value, json};
+
+use super::create::labels;
+use super::show::Printed;
+use super::volumes::{InspectArgs, RemoveArgs, each};
+use super::{Outcome, shown, supervisor};
+use crate::terminal::format::Format;
+use crate::terminal::out::{self, say};
+use crate::terminal::time;
+
+/// Verbs about networks.
+#[derive(Subcommand)]
+pub enum NetworkCommand {
+    /// Make a network.
+    Create(CreateArgs),
+    /// List networks.
+    #[command(visible_alias = "list")]
+    Ls(ListArgs),
+    /// Show all that is known of networks, as JSON.
+    Inspect(InspectArgs),
+    /// Remove networks that no domain is on.
+    #[command(visible_alias = "remove")]
+    Rm(RemoveArgs),
+    /// Remove all networks that no domain is on.
+    Prune(PruneArgs),
+    /// Put a domain on a network, whether it runs or not.
+    Connect(ConnectArgs),
+    /// Take a domain off a network: its connections over that end.
+    Disconnect(DisconnectArgs),
+}
+
+/// Options of `doppel network create`.
+#[derive(Args)]
+pub struct CreateArgs {
+    /// Key and value for your own use
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    label: Vec<String>,
+    /// Nothing goes out of it to the outside, or comes in from there
+    #[arg(long)]
+    internal: bool,
+    /// What kind of network: there is bridge
+    #[arg(short, long, value_name = "DRIVER", default_value = "bridge")]
+    driver: String,
+    #[command(flatten)]
+    not: NotHere,
+    /// Its name
+    name: String,
+}
+
+/// Docker's options that are refused with a reason.
+#[derive(Args)]
+struct NotHere {
+    #[arg(short, long, hide = true)]
+    opt: Vec<String>,
+    #[arg(long, hide = true)]
+    subnet: Vec<String>,
+    #[arg(long, hide = true)]
+    gateway: Vec<String>,
+    #[arg(long, hide = true)]
+    ip_range: Vec<String>,
+}
+
+impl NotHere {
+    fn refuse(&self) -> Result<(), String> {
+        let addresses = "domains have one address in all of their networks, of 10.88.0.0/16, which the supervisor chooses";
+        let given = [
+            (&self.opt, "--opt", "a network has no options of a driver; leave it out"),
+            (&self.subnet, "--subnet", addresses),
+            (&self.gateway, "--gateway", "the gateway is 10.88.0.1 in all networks"),
+            (&self.ip_range, "--ip-range", addresses),
+        ];
+        match given.into_iter().find(|(values, ..)| !values.is_empty()) {
+            Some((_, option, why)) => Err(format!("{option}: {why}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Options of `doppel network ls`.
+#[derive(Args)]
+pub struct ListArgs {
+    /// Names only
+    #[arg(short, long)]
+    quiet: bool,
+    /// Only some: name=TEXT, label=KEY[=VALUE], dangling=true|false
+    #[arg(short, long, value_name = "FILTER")]
+    filter: Vec<String>,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+/// Options of `doppel network prune`.
+#[derive(Args)]
+pub struct PruneArgs {
+    /// Only some: label=KEY[=VALUE]
+    #[arg(long, value_name = "FILTER")]
+    filter: Vec<String>,
+    /// Do not ask
+    #[arg(short, long)]
+    force: bool,
+}
+
+/// Options of `doppel network connect`.
+#[derive(Args)]
+pub struct ConnectArgs {
+    /// Another name by which domains of this network find it; several may share one
+    #[arg(long, value_name = "NAME")]
+    alias: Vec<String>,
+    #[arg(long, hide = true)]
+    ip: Option<String>,
+    #[arg(long, hide = true)]
+    ip6: Option<String>,
+    /// The network
+    network: String,
+    /// Name or id of the domain
+    domain: String,
+}
+
+/// Options of `doppel network disconnect`.
+#[derive(Args)]
+pub struct DisconnectArgs {
+    /// A domain that is not on it is no error
+    #[arg(short, long)]
+    force: bool,
+    /// The network
+    network: String,
+    /// Name or id of the domain
+    domain: String,
+}
+
+type Answer<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// A network by the name that it has in the interface.
+fn at(name: &str) -> String {
+    let name = if matches!(name, "nat" | "bridge") { "default" } else { name };
+    format!("/v1/networks/{}", segment(name))
+}
+
+fn wanted(args: &CreateArgs) -> Result<CreateNetwork, String> {
+    if args.driver != "bridge" {
+        let driver = &args.driver;
+        return Err(format!(
+            "--driver {driver}: there is bridge alone: domains reach each other, and by their rules the outside"
+        ));
+    }
+    args.not.refuse()?;
+    Ok(CreateNetwork { name: args.name.clone(), labels: labels(&args.label), internal: args.internal })
+}
+
+/// Does what the verb says.
+pub fn run(command: &NetworkCommand) -> Outcome {
+    let client = supervisor()?;
+    match command {
+        NetworkCommand::Create(args) => {
+            say!("{}", client.post::<VirtualNetwork>("/v1/networks", &wanted(args)?)?.name)?;
+        }
+        NetworkCommand::Ls(args) => list(&client, args)?,
+        NetworkCommand::Inspect(args) => return inspect(&client, args),
+        NetworkCommand::Rm(args) => {
+            return each(&args.names, |name| {
+                let how = RemoveNetwork { force: args.force };
+                client.done("DELETE", &query(&at(name), &how), Upload::None)?;
+                Ok(say!("{name}")?)
+            });
+        }
+        NetworkCommand::Prune(args) => prune(&client, args)?,
+        NetworkCommand::Connect(args) => {
+            if args.ip.is_some() || args.ip6.is_some() {
+                return Err("--ip: a domain keeps the address that it has, in all of its networks".into());
+            }
+            let what = ConnectNetwork { domain: args.domain.clone(), aliases: args.alias.clone() };
+            client.post::<Domain>(&format!("{}/connect", at(&args.network)), &what)?;
+        }
+        NetworkCommand::Disconnect(args) => {
+            let what = DisconnectNetwork { domain: args.domain.clone(), force: args.force };
+            client.post::<Domain>(&format!("{}/disconnect", at(&args.network)), &what)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn takes(network: &VirtualNetwork, filter: &str) -> Result<bool, String> {
+    match filter.split_once('=') {
+        Some(("name", text)) => Ok(network.name.contains(text)),
+        Some(("label", label)) => Ok(doppel_api::has_labels(&network.labels, label)),
+        Some(("dangling", "true" | "1")) => Ok(network.used_by.is_empty()),
+        Some(("dangling", "false" | "0")) => Ok(!network.used_by.is_empty()),
+        _ => Err(format!("--filter {filter:?}: there are name=, label= and dangling=true or false")),
+    }
+}
+
+fn list(client: &Client, args: &ListArgs) -> Answer<()> {
+    let format = args.printed.get()?;
+    let mut rows = Vec::new();
+    for network in client.json::<Vec<VirtualNetwork>>("GET", "/v1/networks", Upload::None)? {
+        let mut wanted = true;
+        for filter in &args.filter {
+            wanted &= takes(&network, filter)?;
+        }
+        if wanted && args.quiet {
+            say!("{}", network.name)?;
+        } else if wanted {
+            rows.push(row(&network, &format)?);
+        }
+    }
+    if !args.quiet {
+        let columns = [
+            ("NETWORK NAME", "Name"),
+            ("CREATED", "CreatedSince"),
+            ("INTERNAL", "Internal"),
+            ("DOMAINS", "Domains"),
+        ];
+        format.print(&rows, &columns)?;
+    }
+    Ok(())
+}
+
+fn row(network: &VirtualNetwork, format: &Format) -> Answer<Value> {
+    if matches!(format, Format::Json) {
+        return Ok(serde_json::to_value(network)?);
+    }
+    let labels: Vec<String> = network.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let created = network.created_at.as_deref();
+    Ok(json!({
+        "Name": network.name,
+        "Driver": "bridge",
+        "Scope": "local",
+        "CreatedAt": created.unwrap_or_default(),
+        "CreatedSince": created.map(time::ago).unwrap_or_default(),
+        "Internal": network.internal.to_string(),
+        "Transient": network.transient.to_string(),
+        "Labels": shown(&labels.join(",")),
+        "Domains": network.used_by.len().to_string(),
+    }))
+}
+
+fn inspect(client: &Client, args: &InspectArgs) -> Outcome {
+    let format = Format::new(false, args.format.as_deref())?;
+    let mut found = Vec::new();
+    let code = each(&args.names, |name| {
+        found.push(client.json::<Value>("GET", &at(name), Upload::None)?);
+        Ok(())
+    })?;
+    match format {
+        Format::Default => say!("{}", serde_json::to_string_pretty(&found)?)?,
+        format => format.print(&found, &[])?,
+    }
+    Ok(code)
+}
+
+fn prune(client: &Client, args: &PruneArgs) -> Answer<()> {
+    let mut labels = Vec::new();
+    for filter in &args.filter {
+        let label = filter.strip_prefix("label=");
+        labels.push(label.ok_or_else(|| format!("--filter {filter:?}: there is label=KEY[=VALUE]"))?);
+    }
+    let label = (!labels.is_empty()).then(|| labels.join(","));
+    if !args.force && !out::confirmed("This removes all networks that no domain is on.")? {
+        return Ok(());
+    }
+    let to = query("/v1/networks/prune", &NetworkPruneOptions { label });
+    for name in client.json::<NetworkPruneReport>("POST", &to, Upload::None)?.removed {
+        say!("{name}")?;
+    }
+    Ok(())
+}
