@@ -1,5 +1,6 @@
 // Registers and flags that a program may load, and that a kernel beside it needs itself.
 #include "t.h"
+#include <setjmp.h>
 // Bare calls: libc's own may do anything with memory that is not aligned.
 static inline long bare(long n, long a, long b, long c) {
     long r;
@@ -44,6 +45,30 @@ CASE(gs_can_be_loaded) {
     }
     int status;
     CHECK(waitpid(p, &status, 0) == p && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+// Whatever becomes of what GS points to.
+static inline void write_gs(const void *base) { __asm__ volatile("wrgsbase %0" : : "r"(base)); }
+static sigjmp_buf back;
+static void go_back(int s) { (void)s, siglongjmp(back, 1); }
+CASE(gs_can_point_anywhere) {
+    signal(SIGILL, go_back);
+    if (sigsetjmp(back, 1)) SKIP("the processor or the kernel has no FSGSBASE");
+    write_gs(NULL);
+    signal(SIGUSR1, counted);
+    char *zeros = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const void *all[] = {NULL, zeros, (void *)64, noaccess(), zeros + 4000};
+    pid_t self = getpid();
+    for (int i = 0; i < 64 * 5; i++) {
+        write_gs(all[i % 5]);
+        long pid = bare(SYS_getpid, 0, 0, 0);
+        write_gs(all[i % 5]);
+        long k = bare(SYS_kill, pid, SIGUSR1, 0);
+        write_gs(all[i % 5]);
+        char *fresh = (char *)bare(SYS_brk, 0, 0, 0);
+        CHECK(pid == self && k == 0 && fresh != NULL);
+    }
+    CHECK_EQ(count, 64 * 5);
+    for (int i = 0; i < 8192; i++) CHECK(zeros[i] == 0);
 }
 CASE(alignment_checks_are_the_programs_own) {
     int fd[2];

@@ -23,6 +23,14 @@ pub(crate) fn entry_address() -> u64 {
     fast_entry as *const () as u64
 }
 
+/// Whether `rip` is in the fast entry before anything but r11 has changed: at the first two instructions, which need GS.
+pub(crate) fn is_fast_entry(rip: u64) -> bool {
+    unsafe extern "C" {
+        static doppel_fast_entry_begun: u8;
+    }
+    (entry_address()..(&raw const doppel_fast_entry_begun) as u64).contains(&rip)
+}
+
 /// Flags that must not be set in kernel code: DF, NT and AC (unaligned accesses would fault).
 const UNWELCOME: u64 = 0x4_4400;
 
@@ -31,6 +39,8 @@ unsafe extern "C" fn fast_entry() {
     naked_asm!(
         "mov r11, gs:[16]",
         "mov [r11+152], rsp",
+        ".global doppel_fast_entry_begun",
+        "doppel_fast_entry_begun:",
         // The flags, pushed where they belong.
         "lea rsp, [r11+152]",
         "pushfq",

@@ -230,6 +230,9 @@ extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext, g
     let regs = &mut uc.regs;
     if gs_lost && (signo == SIGSEGV || signo == SIGBUS) {
         // A patched call perhaps: it is made again. What faults for another reason does so again, too.
+        if crate::cpu::is_fast_entry(regs.rip) {
+            regs.rip = crate::cpu::entry_address();
+        }
         return Entry::Resume;
     }
     if signo == SIGCHLD {
