@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use doppel_abi_service::net::{Request, SIZE};
 use doppel_abi_service::{Answers, ChannelHeader, Requests, layout};
-use doppel_net::{Action, Engine, Ledger, Quota, Rule, Rules, Settings};
+use doppel_net::{Action, Engine, Ledger, Memberships, Quota, Rule, Rules, Settings};
 use doppel_ring::{Consumer, Producer, Ticket};
 use doppel_sys::shared::SharedMap;
 
@@ -33,9 +33,9 @@ fn attach(engine: &mut Engine, last: u8) -> (OwnedFd, OwnedFd) {
     static LEDGER: OnceLock<Arc<Ledger>> = OnceLock::new();
     let (memory, doorbell) = doppel_service::make(SIZE).expect("memory for a channel");
     let settings = Settings {
-        network: "fuzz".into(),
+        networks: Memberships::of("fuzz"),
+        internal: false,
         name: format!("d{last}"),
-        aliases: Vec::new(),
         ip4: Ipv4Addr::new(10, 88, 0, last),
         ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()),
         rules: rules(),

@@ -10,9 +10,11 @@ use std::time::Instant;
 mod names {
     pub mod directory;
     pub mod dns;
+    pub mod membership;
     pub mod resolved;
 }
 
+use names::membership::Memberships;
 use names::{directory, dns, resolved};
 
 const IP4: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 5);
@@ -30,7 +32,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert_eq!(dns::found(bytes), None, "a question is no answer");
     let mut directory = directory::Directory::default();
     directory.put("net", &question.name, (IP4, IP6));
-    if let Some(answer) = directory.answer("net", bytes) {
+    if let Some(answer) = directory.answer(&Memberships::of("net"), bytes) {
         assert!(answer.len() <= bytes.len() + 28);
         let found = dns::found(&answer).expect("an answer that can be read");
         assert_eq!(found.name, question.name);

@@ -252,7 +252,9 @@ def test_networks_are_kept(own, made):
     before = own.get("/v1/networks").ok()
 
     def whole():
-        for name, host, answer in [("kept-a", "also", "kept-b"), ("kept-b", "kept-a", None), ("kept-c", "kept-b", None)]:
+        for name, host, answer in [
+            ("kept-a", "also", "kept-b"), ("kept-b", "kept-a", None), ("kept-c", "kept-b", None)
+        ]:
             reaches(own, name, host, answer)
         assert fetch(own, "kept-a", "kept-c") is None
         assert networks_of(own, "kept-b") == (["two", "one"],) * 2

@@ -27,7 +27,7 @@ class AsyncVirtualNetwork:
         internal: bool = False,
         client: AsyncClient | None = None,
     ) -> NetworkInfo:
-        """Makes a network; `NameInUse` if it is there. A sandbox whose networks are all `internal` reaches nothing outside."""
+        """Makes a network; `NameInUse` if it is there. Of networks that are all `internal` nothing leads outside."""
         body: dict[str, Any] = present(name=name, labels=strings(labels), internal=internal)
         async with connection(client) as http:
             return decode(NetworkInfo, await http.request("POST", "/v1/networks", json=body))

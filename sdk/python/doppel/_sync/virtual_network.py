@@ -28,7 +28,7 @@ class VirtualNetwork:
         internal: bool = False,
         client: Client | None = None,
     ) -> NetworkInfo:
-        """Makes a network; `NameInUse` if it is there. A sandbox whose networks are all `internal` reaches nothing outside."""
+        """Makes a network; `NameInUse` if it is there. Of networks that are all `internal` nothing leads outside."""
         body: dict[str, Any] = present(name=name, labels=strings(labels), internal=internal)
         with connection(client) as http:
             return decode(NetworkInfo, http.request("POST", "/v1/networks", json=body))
