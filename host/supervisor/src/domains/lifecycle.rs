@@ -103,10 +103,10 @@ impl Core {
         };
         let result = match answer {
             Ok(Reply::Started { pid, at, mut warnings, stages, network }) => {
-                warnings.extend(network::left_out(&locked(&entry.row).config.network, network.as_ref()));
+                warnings.extend(network::left_out(&locked(&entry.row).config.network, network.as_deref()));
                 self.stages.note_us(what, stages);
                 self.stages.note(what, "all", begun.elapsed());
-                self.started(entry, run, Some(pid), at, network);
+                self.started(entry, run, Some(pid), at, network.map(|endpoint| *endpoint));
                 if !wake {
                     self.event(EventKind::Start, entry, &[]);
                 }

@@ -307,7 +307,7 @@ impl Keeper {
             domain.starting = Some(n);
             return Some(None);
         };
-        let network = domain.network.as_ref().map(doppel_net::Attachment::place);
+        let network = domain.network.as_ref().map(|network| Box::new(network.place()));
         let pid = self.fleet.get(domain.key).map_or(0, doppel_domain::Domain::pid);
         Some(Some(Reply::Started { pid, at, warnings: Vec::new(), stages: Vec::new(), network }))
     }

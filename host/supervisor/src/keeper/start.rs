@@ -216,7 +216,10 @@ impl Keeper {
         self.tell_process(id);
         self.forget_asleep(id);
         match call {
-            Some(n) => self.reply(Some(n), Reply::Started { pid, at, warnings, stages, network }),
+            Some(n) => {
+                let network = network.map(Box::new);
+                self.reply(Some(n), Reply::Started { pid, at, warnings, stages, network });
+            }
             None => self.say(&Message::Notification(Notification::Started {
                 id: id.to_owned(),
                 run,

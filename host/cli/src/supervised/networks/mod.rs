@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::create::labels;
 use super::show::Printed;
 use super::volumes::{InspectArgs, RemoveArgs, each};
-use super::{Outcome, shown, supervisor};
+use super::{Outcome, failed, shown, supervisor};
 use crate::terminal::format::Format;
 use crate::terminal::out::{self, say};
 use crate::terminal::time;
@@ -179,14 +179,19 @@ pub fn run(command: &NetworkCommand) -> Outcome {
                 return Err("--ip: a domain keeps the address that it has, in all of its networks".into());
             }
             let what = ConnectNetwork { domain: args.domain.clone(), aliases: args.alias.clone() };
-            client.post::<Domain>(&format!("{}/connect", at(&args.network)), &what)?;
+            return moved(client.post(&format!("{}/connect", at(&args.network)), &what));
         }
         NetworkCommand::Disconnect(args) => {
             let what = DisconnectNetwork { domain: args.domain.clone(), force: args.force };
-            client.post::<Domain>(&format!("{}/disconnect", at(&args.network)), &what)?;
+            return moved(client.post(&format!("{}/disconnect", at(&args.network)), &what));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Of a domain that came to a network, or left it.
+fn moved(answer: doppel_client::Result<Domain>) -> Outcome {
+    answer.map_or_else(|e| failed(&e), |_| Ok(ExitCode::SUCCESS))
 }
 
 fn takes(network: &VirtualNetwork, filter: &str) -> Result<bool, String> {

@@ -478,8 +478,8 @@ pub(crate) enum Reply {
         warnings: Vec<String>,
         /// Stages of the start, and how many microseconds each took.
         stages: Vec<(String, u64)>,
-        /// Where it is in its network.
-        network: Option<doppel_net::Endpoint>,
+        /// Where it is in its networks.
+        network: Option<Box<doppel_net::Endpoint>>,
     },
     /// To [`KeeperCommand::Follow`].
     Printed(Vec<Line>),
