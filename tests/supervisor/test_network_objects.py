@@ -167,12 +167,14 @@ def test_domains_come_and_leave_while_they_run(supervisor, made, kind):
     # A connection that lasts ends with the network, on both sides.
     listens = "sleep 1000 | (nc -l -p 90; echo over)"
     made("obj-lasts", *on("obj-one"), "--kind", kind, command=listens)
-    talks = "until (echo hello; sleep 1000) | nc obj-lasts 90; do sleep 0.1; done; echo over; sleep 1000"
-    made("obj-talks", *on("obj-one"), command=talks)
+    listening = ("sh", "-c", "cat /proc/net/tcp /proc/net/tcp6 | grep -q ':005A .* 0A '")
+    eventually(lambda: cli("exec", "obj-lasts", *listening).returncode == 0, "it does not listen")
+    made("obj-talks", *on("obj-one"), command="(echo hello; sleep 1000) | (nc obj-lasts 90; echo over)")
     eventually(lambda: b"hello" in cli("logs", "obj-lasts").stdout, "they do not talk")
     assert not over(supervisor, "obj-lasts") and not over(supervisor, "obj-talks")
     ok(cli("network", "disconnect", "obj-one", "obj-lasts"))
-    eventually(lambda: over(supervisor, "obj-lasts"), "the connection lives")
+    for name in ("obj-lasts", "obj-talks"):
+        eventually(lambda: over(supervisor, name), f"the connection of {name} lives")
     ok(cli("network", "disconnect", "obj-one", "obj-client"))
     assert fetch(supervisor, "obj-client", "obj-server") is None
     refused(cli("network", "disconnect", "obj-one", "obj-client"), "is not on network")
