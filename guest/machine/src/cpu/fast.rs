@@ -23,20 +23,15 @@ pub(crate) fn entry_address() -> u64 {
     fast_entry as *const () as u64
 }
 
-/// Whether `rip` is in the fast entry before anything but r11 has changed: at the first two instructions, which need GS.
-pub(crate) fn is_fast_entry(rip: u64) -> bool {
-    unsafe extern "C" {
-        static doppel_fast_entry_begun: u8;
-    }
-    (entry_address()..(&raw const doppel_fast_entry_begun) as u64).contains(&rip)
-}
-
 /// Flags that must not be set in kernel code: DF, NT and AC (unaligned accesses would fault).
 const UNWELCOME: u64 = 0x4_4400;
 
 #[unsafe(naked)]
 unsafe extern "C" fn fast_entry() {
     naked_asm!(
+        // Until something else than r11 has changed the entry can begin again.
+        ".global doppel_fast_entry",
+        "doppel_fast_entry:",
         "mov r11, gs:[16]",
         "mov [r11+152], rsp",
         ".global doppel_fast_entry_begun",

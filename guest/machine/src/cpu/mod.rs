@@ -35,7 +35,6 @@ use block::{BLOCK_SIZE, Block};
 pub use block::{ThreadObject, Vcpu, call_timed, count_call, vcpu};
 pub(crate) use entry::initial_frame;
 use entry::{finish_switch, start_current};
-pub(crate) use fast::{entry_address, is_fast_entry};
 
 /// 2^64 by the golden ratio: spreads numbers that are close together.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -189,6 +189,8 @@ unsafe extern "C" fn host_signal_entry() {
 unsafe extern "C" {
     static __executable_start: u8;
     static etext: u8;
+    static doppel_fast_entry: u8;
+    static doppel_fast_entry_begun: u8;
     static doppel_exit_window_start: u8;
     static doppel_exit_window_end: u8;
     static doppel_fast_exit_start: u8;
@@ -230,8 +232,9 @@ extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext, g
     let regs = &mut uc.regs;
     if gs_lost && (signo == SIGSEGV || signo == SIGBUS) {
         // A patched call perhaps: it is made again. What faults for another reason does so again, too.
-        if crate::cpu::is_fast_entry(regs.rip) {
-            regs.rip = crate::cpu::entry_address();
+        let entry = (&raw const doppel_fast_entry) as u64;
+        if (entry..(&raw const doppel_fast_entry_begun) as u64).contains(&regs.rip) {
+            regs.rip = entry;
         }
         return Entry::Resume;
     }
