@@ -50,18 +50,7 @@ pub(super) fn ioctl(tty: &Arc<Tty>, side: Side, file: &File, cmd: u32, arg: u64)
         TCSETA => set(tty, Layout::Termio, at, When::Now),
         TCSETAW => set(tty, Layout::Termio, at, When::Drained),
         TCSETAF => set(tty, Layout::Termio, at, When::Flushed),
-        TIOCGLCKTRMIOS => {
-            let locks = tty.state.lock().locks;
-            Layout::Termios.write(at, &locks).map(|()| 0)
-        }
-        TIOCSLCKTRMIOS => {
-            if !current().cred().capable(CAP_SYS_ADMIN) {
-                return Err(Errno::EPERM);
-            }
-            let locks = Layout::read_bits(at)?;
-            tty.state.lock().locks = locks;
-            Ok(0)
-        }
+        TIOCGLCKTRMIOS | TIOCSLCKTRMIOS => locks(tty, cmd, at),
         TIOCGWINSZ => {
             let w = tty.state.lock().winsize;
             File::copy_out(arg, &w)
@@ -157,6 +146,20 @@ fn master_ioctl(tty: &Arc<Tty>, _file: &File, cmd: u32, arg: u64) -> Result<u64>
         },
         _ => Err(Errno::ENOTTY),
     }
+}
+
+/// What is locked of the settings: tells or sets it.
+fn locks(tty: &Tty, cmd: u32, at: UserPtr) -> Result<u64> {
+    if cmd == TIOCGLCKTRMIOS {
+        let locks = tty.state.lock().locks;
+        return Layout::Termios.write(at, &locks).map(|()| 0);
+    }
+    if !current().cred().capable(CAP_SYS_ADMIN) {
+        return Err(Errno::EPERM);
+    }
+    let locks = Layout::read_bits(at)?;
+    tty.state.lock().locks = locks;
+    Ok(0)
 }
 
 fn get(tty: &Tty, layout: Layout, at: UserPtr) -> Result<u64> {
