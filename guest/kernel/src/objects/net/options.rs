@@ -111,9 +111,17 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
         | c::SO_RCVBUFFORCE
         | c::SO_BUF_LOCK
         | c::SO_RCVLOWAT => {
-            return set_size(o, name, n);
+            set_size(o, name, n)?;
+            s.switched(match name {
+                c::SO_SNDBUFFORCE => c::SO_SNDBUF,
+                c::SO_RCVBUFFORCE => c::SO_RCVBUF,
+                same => same,
+            });
         }
-        c::SO_PRIORITY | c::SO_MARK => return set_class(o, name, n),
+        c::SO_PRIORITY | c::SO_MARK => {
+            set_class(o, name, n)?;
+            s.switched(name);
+        }
         c::SO_TIMESTAMP | c::SO_TIMESTAMPNS | c::SO_TIMESTAMP_NEW | c::SO_TIMESTAMPNS_NEW => {
             switch_timestamps(o, name, n != 0);
         }
