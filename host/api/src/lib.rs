@@ -14,6 +14,7 @@ mod disk;
 mod domain;
 mod exec;
 mod files;
+mod flow;
 mod frozen;
 mod image;
 mod network;
@@ -41,6 +42,7 @@ pub use files::{
     FileChange, FileChangeKind, FileInfo, FileKind, PathQuery, RemoveFile, RenameFile, WriteFile,
 };
 
+pub use flow::{Flow, FlowList, FlowOptions, FlowProtocol, FlowState};
 pub use frozen::{
     CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, FrozenPruneOptions, FrozenPruneReport,
     Hibernated, RollBack,

@@ -188,6 +188,7 @@ impl Core {
             network.name.clone_from(&row.name);
             network.internal = self.is_internal(&row.owner, &config.network);
             network.quota = self.quotas.of_memory(config.resources.memory_bytes);
+            network.rules = self.with_hosts_rules(std::mem::take(&mut network.rules))?;
         }
         if wake {
             let name = row.asleep.as_deref().ok_or_else(|| wrong_state(entry, "does not sleep"))?;
@@ -444,7 +445,7 @@ impl Core {
             }
             network.rate = to.rate.unwrap_or(network.rate);
         }
-        let rules = network::endpoint_spec(&network)?.map(|w| w.rules);
+        let rules = self.rules_of(&network)?;
         {
             let domains = locked(&self.domains);
             admit(&domains, &resources, Some(&entry.id))?;
