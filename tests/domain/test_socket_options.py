@@ -1,7 +1,7 @@
 """Options that programs set of sockets to outside: the host's sockets have them as a native program's own would.
 
-A program that sets them runs natively first. What its sockets have then, read through copies of its descriptors, is what
-those of the network service must have when it runs in a domain.
+A program that sets them runs natively first. What its sockets have then, read through copies of its descriptors, is
+what those of the network service must have when it runs in a domain.
 """
 import ctypes
 import json
@@ -151,7 +151,13 @@ def connection(domain, when):
         port = server.getsockname()[1]
         where = "127.0.0.1" if domain is None else "10.88.0.1"
         p, whose = start(
-            domain, CLIENT, when, where, port, json.dumps([SET[n] for n in names]), opts=("--allow", f"10.88.0.1:{port}")
+            domain,
+            CLIENT,
+            when,
+            where,
+            port,
+            json.dumps([SET[n] for n in names]),
+            opts=("--allow", f"10.88.0.1:{port}"),
         )
         peer, client = server.accept()
         with peer:
@@ -213,7 +219,7 @@ BEFORE = ["maxseg", "rcvbuf", *OF_LISTENERS]
 
 
 def listening(domain):
-    """What the host's listening socket and a connection have, first and after the listener was made anew without options."""
+    """What the listening socket and a connection have, first and after the listener was made anew without options."""
     port = free_port()
     where = "127.0.0.1" if domain is None else "0.0.0.0"
     options = json.dumps([*SET.values(), *OF_LISTENERS.values()])
