@@ -44,11 +44,13 @@ impl Core {
                 }
                 let page = self.flows_from(&entry, at).await?;
                 next = page.next;
-                list.left_out += page.left_out;
+                let left_out = page.left_out;
                 if let Some(at) = add(&mut list, &entry, page.flows, most) {
                     list.next = Some(format!("{}.{at}", entry.id));
                     return Ok(list);
                 }
+                // Of a page that is cut the next request has the sockets with theirs.
+                list.left_out += left_out;
             }
         }
         Ok(list)

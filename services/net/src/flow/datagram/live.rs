@@ -14,7 +14,7 @@ impl Datagrams {
         let all = self.callers.len() + self.flows.len() + self.peers.len();
         let callers = self.callers.iter().map(|(from, ((published, _), exchange))| {
             let socket = settings.published.get(*published).map(|p| &p.socket);
-            let through = socket.and_then(|socket| address::own_of(socket));
+            let through = socket.and_then(address::own_of);
             (Direction::In, *from, through, None, exchange)
         });
         let flows = self.flows.iter().map(|(real, (to, exchange))| {

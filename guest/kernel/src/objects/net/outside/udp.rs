@@ -19,6 +19,8 @@ use crate::objects::net::outside::{self, Grams, Network, Outside, of_common};
 use crate::objects::net::socket::Marks;
 use crate::{Errno, Result};
 
+/// Most bytes of what was sent that are kept with an error: as many as ICMP tells.
+const MOST_TOLD: usize = 1280;
 /// Room for any datagram.
 const ANY: usize = u16::MAX as usize;
 
@@ -52,6 +54,8 @@ impl Udp {
         self.register(network, number, &i.local);
         drop(i);
         self.want_marks();
+        // This socket of the service's has not been asked for any.
+        self.told_errors.store(0, Ordering::SeqCst);
         self.tell_options();
         Ok(far)
     }
@@ -195,7 +199,7 @@ impl Udp {
             data: 0,
             offender: (record.offender != [0; 16]).then(|| offender.show(self.common.domain)),
             to: Some(to.show(self.common.domain)),
-            payload: Arc::new(sent.to_vec()),
+            payload: Arc::new(sent[..sent.len().min(MOST_TOLD)].to_vec()),
         });
     }
 

@@ -13,7 +13,7 @@ use crate::objects::net::outside::{self, Setting, algorithms, of_common};
 use crate::objects::net::socket::Marks;
 
 /// Options at TCP level that the host's socket has too.
-const NAMES: [(i32, SocketOption); 14] = [
+const NAMES: [(i32, SocketOption); 13] = [
     (1, SocketOption::NoDelay),
     (2, SocketOption::MaxSegment),
     (4, SocketOption::KeepIdle),
@@ -24,7 +24,6 @@ const NAMES: [(i32, SocketOption); 14] = [
     (9, SocketOption::DeferAccept),
     (10, SocketOption::WindowClamp),
     (12, SocketOption::QuickAck),
-    (13, SocketOption::Congestion),
     (18, SocketOption::UserTimeout),
     (23, SocketOption::FastOpen),
     (25, SocketOption::NotSentLow),
