@@ -14,7 +14,6 @@ mod disk;
 mod domain;
 mod exec;
 mod files;
-mod flow;
 mod frozen;
 mod image;
 mod network;
@@ -42,15 +41,15 @@ pub use files::{
     FileChange, FileChangeKind, FileInfo, FileKind, PathQuery, RemoveFile, RenameFile, WriteFile,
 };
 
-pub use flow::{Flow, FlowList, FlowOptions, FlowProtocol, FlowState};
 pub use frozen::{
     CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, FrozenPruneOptions, FrozenPruneReport,
     Hibernated, RollBack,
 };
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
 pub use network::{
-    Attached, ConnectNetwork, CreateNetwork, DisconnectNetwork, NetworkPruneOptions, NetworkPruneReport,
-    NetworkStats, RemoveNetwork, TrafficStats, UpdateNetwork, VirtualNetwork,
+    Attached, ConnectNetwork, CreateNetwork, DisconnectNetwork, Flow, FlowList, FlowOptions, FlowProtocol,
+    FlowState, NetworkPruneOptions, NetworkPruneReport, NetworkStats, RemoveNetwork, TrafficStats,
+    UpdateNetwork, VirtualNetwork,
 };
 pub use problem::{Code, Problem, in_words};
 pub use residency::{Hibernation, HibernationReason, MemoryInfo, Waiting, WaitingFor, WakeReason};

@@ -7,7 +7,6 @@ pub mod attached;
 pub mod clones;
 pub mod create;
 pub mod exec;
-pub mod flows;
 pub mod images;
 pub mod lifecycle;
 mod many;

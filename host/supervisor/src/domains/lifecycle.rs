@@ -637,3 +637,34 @@ fn rename_in(domains: &mut crate::domains::DomainTable, entry: &Entry, from: &st
     row.name = to.to_owned();
     row.config.name = Some(to.to_owned());
 }
+
+impl Core {
+    /// A domain's rules with those for all domains of this host before them.
+    pub(crate) fn with_hosts_rules(&self, own: doppel_net::Rules) -> Result<doppel_net::Rules, Problem> {
+        // They were checked when this supervisor began.
+        self.quotas.before(own).map_err(|e| Problem::new(api::Code::Internal, format!("network.{e}")))
+    }
+
+    /// The rules that hold for a domain with this network; none without one.
+    pub(crate) fn rules_of(&self, network: &api::Network) -> Result<Option<doppel_net::Rules>, Problem> {
+        network::endpoint_spec(network)?.map(|wanted| self.with_hosts_rules(wanted.rules)).transpose()
+    }
+
+    /// Has a domain that goes on keep the rules of this host as they are now: an earlier supervisor may have had others. One that
+    /// has these is not disturbed.
+    pub(crate) fn tell_rules(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let network = locked(&entry.row).config.network.clone();
+        let rules = match self.rules_of(&network) {
+            Ok(Some(rules)) => rules,
+            Ok(None) => return,
+            Err(problem) => return tracing::error!("domain {}: its rules: {}", entry.id, problem.detail),
+        };
+        let (core, entry) = (self.clone(), entry.clone());
+        tokio::spawn(async move {
+            let ask = KeeperCommand::Rules { id: entry.id.clone(), rules };
+            if let Err(problem) = core.ask_unless_gone(&entry, ask).await {
+                tracing::error!("domain {}: its rules are not changed: {}", entry.id, problem.detail);
+            }
+        });
+    }
+}

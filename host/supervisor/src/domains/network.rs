@@ -1,7 +1,6 @@
 //! Networks as they are asked for, checked and turned into what the network service is told, and back.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 
 use doppel_api::{self as api, NetworkKind, Problem, RuleAction, RuleDirection};
 use doppel_net::{
@@ -11,11 +10,7 @@ use doppel_net::{
 
 use doppel_spec::DEFAULT_NETWORK;
 
-use crate::core::Core;
-use crate::domains::Entry;
 use crate::domains::spec::wrong;
-use crate::keeper::protocol::KeeperCommand;
-use crate::locked;
 
 /// Most entries of a list.
 const MOST: usize = 100;
@@ -102,37 +97,6 @@ pub(crate) fn rules(given: &[api::NetworkRule], allow: &[String]) -> Result<Rule
         rules.outbound.push(Rule::new(parse("allow", text)?, Action::Allow));
     }
     Ok(rules)
-}
-
-impl Core {
-    /// A domain's rules with those for all domains of this host before them.
-    pub(crate) fn with_hosts_rules(&self, own: Rules) -> Result<Rules, Problem> {
-        // They were checked when this supervisor began.
-        self.quotas.before(own).map_err(|e| Problem::new(api::Code::Internal, format!("network.{e}")))
-    }
-
-    /// The rules that hold for a domain with this network; none without one.
-    pub(crate) fn rules_of(&self, network: &api::Network) -> Result<Option<Rules>, Problem> {
-        endpoint_spec(network)?.map(|wanted| self.with_hosts_rules(wanted.rules)).transpose()
-    }
-
-    /// Has a domain that goes on keep the rules of this host as they are now: an earlier supervisor may have had others. One that
-    /// has these is not disturbed.
-    pub(crate) fn tell_rules(self: &Arc<Self>, entry: &Arc<Entry>) {
-        let network = locked(&entry.row).config.network.clone();
-        let rules = match self.rules_of(&network) {
-            Ok(Some(rules)) => rules,
-            Ok(None) => return,
-            Err(problem) => return tracing::error!("domain {}: its rules: {}", entry.id, problem.detail),
-        };
-        let (core, entry) = (self.clone(), entry.clone());
-        tokio::spawn(async move {
-            let ask = KeeperCommand::Rules { id: entry.id.clone(), rules };
-            if let Err(problem) = core.ask_unless_gone(&entry, ask).await {
-                tracing::error!("domain {}: its rules are not changed: {}", entry.id, problem.detail);
-            }
-        });
-    }
 }
 
 /// Rates, checked.

@@ -1,6 +1,7 @@
 //! One domain: its channel, its sockets, what it may do.
 
-pub(crate) mod callers;
+mod callers;
+mod flows;
 mod requests;
 
 use std::collections::{HashMap, VecDeque};

@@ -10,7 +10,7 @@ use crate::rules::Direction;
 
 impl Datagrams {
     /// Adds those with whom it exchanges something to a page: callers, then whom it has called, the latest first.
-    pub(in crate::flow) fn live(&self, settings: &Settings, page: &mut FlowPage) {
+    pub fn live(&self, settings: &Settings, page: &mut FlowPage) {
         let all = self.callers.len() + self.flows.len() + self.peers.len();
         let callers = self.callers.iter().map(|(from, ((published, _), exchange))| {
             let socket = settings.published.get(*published).map(|p| &p.socket);

@@ -6,9 +6,9 @@ use clap::Args;
 use doppel_api::{Flow, FlowOptions};
 use serde_json::{Value, json};
 
-use super::show::Printed;
-use super::{Outcome, failed, supervisor};
 use crate::standalone::image::bytes;
+use crate::supervised::show::Printed;
+use crate::supervised::{Outcome, failed, supervisor};
 use crate::terminal::format::Format;
 use crate::terminal::out::tell;
 
