@@ -10,7 +10,7 @@ from typing import Any
 ROOTS = [
     *("Domain", "DomainStats", "ProcessInfo", "PruneReport", "FileInfo", "FileChange", "FreezeReport", "FrozenImage"),
     *("Image", "Operation", "Event", "Version", "Info", "Volume", "VolumePruneReport", "Disk"),
-    *("VirtualNetwork", "NetworkPruneReport"),
+    *("VirtualNetwork", "NetworkPruneReport", "FlowList"),
 ]
 #: Names that differ here.
 NAMES = {"Image": "ImageInfo", "Volume": "VolumeInfo", "Disk": "DiskInfo", "VirtualNetwork": "NetworkInfo"}

@@ -136,12 +136,13 @@ const OWN: &[Rule] = &[
     rule(
         nr::SETSOCKOPT,
         &[
-            // REUSEADDR, BROADCAST, SNDBUF, RCVBUF, KEEPALIVE, OOBINLINE, PRIORITY, LINGER, REUSEPORT
-            &[is(1, "level", 1), one_of(2, "option", &[2, 6, 7, 8, 9, 10, 12, 13, 15])],
+            // REUSEADDR, BROADCAST, SNDBUF, RCVBUF, KEEPALIVE, OOBINLINE, PRIORITY, LINGER, REUSEPORT, BUF_LOCK
+            &[is(1, "level", 1), one_of(2, "option", &[2, 6, 7, 8, 9, 10, 12, 13, 15, 72])],
             // TOS, TTL, PKTINFO, MTU_DISCOVER, RECVERR, RECVTTL, RECVTOS, BIND_ADDRESS_NO_PORT
             &[is(1, "level", 0), one_of(2, "option", &[1, 2, 8, 10, 11, 12, 13, 24])],
-            // NODELAY, MAXSEG, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, LINGER2, QUICKACK, USER_TIMEOUT, NOTSENT_LOWAT
-            &[is(1, "level", 6), one_of(2, "option", &[1, 2, 3, 4, 5, 6, 8, 12, 18, 25])],
+            // NODELAY, MAXSEG, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, SYNCNT, LINGER2, DEFER_ACCEPT, WINDOW_CLAMP, QUICKACK,
+            // CONGESTION, USER_TIMEOUT, FASTOPEN, NOTSENT_LOWAT
+            &[is(1, "level", 6), one_of(2, "option", &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 18, 23, 25])],
             // UNICAST_HOPS, MTU_DISCOVER, RECVERR, V6ONLY, RECVPKTINFO, RECVHOPLIMIT, RECVTCLASS, TCLASS
             &[is(1, "level", 41), one_of(2, "option", &[16, 23, 25, 26, 49, 51, 66, 67])],
         ],

@@ -16,6 +16,7 @@
 //! * [`filter`]: seccomp programs.
 //! * [`privileges`]: capabilities given up.
 //! * [`record_lock`]: locks of ranges of files, of an open file description.
+//! * [`net::options`]: options of sockets by level and name.
 //! * [`net::stream`]: streams with urgent bytes.
 //! * [`net::tunnel`]: network devices whose packets a program moves.
 //!
@@ -39,4 +40,4 @@ pub mod shared;
 pub mod signal;
 
 pub use file::{FileMap, handle, record_lock};
-pub use net::{datagram, netlink, packet, stream, tunnel};
+pub use net::{datagram, netlink, options, packet, stream, tunnel};

@@ -120,7 +120,7 @@ enum Verb {
     /// Make, list and remove volumes.
     #[command(subcommand)]
     Volume(supervised::volumes::VolumeCommand),
-    /// Make, list and remove networks, and put domains on them.
+    /// Make, list and remove networks, put domains on them, and show what these do there.
     #[command(subcommand)]
     Network(supervised::networks::NetworkCommand),
     /// List and remove layers: what domains have changed of their images' files.

@@ -143,6 +143,10 @@ impl Client {
     pub fn stats(&self, name: &str) -> Result<api::DomainStats> {
         self.json("GET", &domain(name, "/stats"), Upload::None)
     }
+    pub fn flows(&self, name: Option<&str>, which: &api::FlowOptions) -> Result<api::FlowList> {
+        let path = name.map_or_else(|| "/v1/network/flows".to_owned(), |name| domain(name, "/flows"));
+        self.json("GET", &query(&path, which), Upload::None)
+    }
     pub fn top(&self, name: &str) -> Result<Vec<api::ProcessInfo>> {
         self.json("GET", &domain(name, "/top"), Upload::None)
     }

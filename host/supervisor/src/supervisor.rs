@@ -126,6 +126,13 @@ impl Supervisor {
         let (core, entry) = self.find(domain)?;
         core.stats(entry).await
     }
+    pub async fn flows(&self, domain: Option<&str>, options: api::FlowOptions) -> Answer<api::FlowList> {
+        let entries = match domain {
+            Some(domain) => vec![self.find(domain)?.1],
+            None => self.core.all(),
+        };
+        self.core.flows(entries, &options).await
+    }
     pub async fn top(&self, domain: &str) -> Answer<Vec<api::ProcessInfo>> {
         let (core, entry, _busy) = self.awake(domain).await?;
         core.top(entry).await

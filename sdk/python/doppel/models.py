@@ -188,6 +188,24 @@ class EventKind(_Open):
     ADOPT = "adopt"
 
 
+class FlowProtocol(_Open):
+    """What travels."""
+
+    TCP = "tcp"
+    UDP = "udp"
+    ICMP = "icmp"
+
+
+class FlowState(_Open):
+    """How far a flow is."""
+
+    CONNECTING = "connecting"
+    ESTABLISHED = "established"
+    HALF_CLOSED = "half_closed"
+    CLOSING = "closing"
+    ACTIVE = "active"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockDevice:
     """A disk that a domain has."""
@@ -1017,6 +1035,48 @@ class NetworkPruneReport:
 
     #: Names of networks that no domain was on.
     removed: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A connection, or a pair of addresses that exchange datagrams or echoes."""
+
+    #: For how long it has been there.
+    age_seconds: float
+    #: Who began: the domain (out), or the other end (in).
+    direction: RuleDirection
+    #: The domain's id.
+    domain: str
+    #: The host's address and port from which it leaves; missing if it does not leave the virtual network.
+    host: str | None = None
+    #: The domain's address and port.
+    local: str
+    #: Its name.
+    name: str
+    #: The other end's, as the domain knows it.
+    peer: str
+    #: Of which protocol.
+    protocol: FlowProtocol
+    #: Those it has received.
+    received_bytes: int
+    #: Bytes of programs' data that the domain has sent.
+    sent_bytes: int
+    #: How far it is.
+    state: FlowState
+    #: The published port through which it came, as it was called.
+    through: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowList:
+    """Some flows."""
+
+    #: By the domain's id, then by its sockets.
+    flows: list[Flow]
+    #: Peers of datagram sockets that are not told: of one socket the latest 64 are.
+    left_out: int
+    #: For `after` of the next request; missing: there are no others.
+    next: str | None = None
 
 
 # -- end of what is made

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 import urllib.request
 
@@ -26,6 +27,7 @@ from doppel import (
     CommandTimeout,
     DiskNotFound,
     DomainState,
+    FlowState,
     DoppelTimeout,
     FileChangeKind,
     FileKind,
@@ -775,6 +777,15 @@ def test_ports_and_networks(server):
         assert info.network.ip4.startswith("10.88.")
         assert info.config.network.kind == NetworkKind.NAT
         assert info.network.ports[0].protocol == Protocol.TCP
+        host, _, port = at.rpartition(":")
+        with socket.create_connection((host, int(port))):
+            deadline = time.monotonic() + 60
+            while not (flows := (sandbox.flows()).flows):
+                assert time.monotonic() < deadline
+            assert flows[0].through == at and flows[0].state == FlowState.ESTABLISHED
+            with Supervisor() as supervisor:
+                everybodys = supervisor.flows(limit=10_000)
+            assert any(flow.name == "sdk-ports" for flow in everybodys.flows)
         with pytest.raises(ValueError, match="81 is not published"):
             sandbox.get_host(81)
         taken = int(at.rpartition(":")[2])

@@ -25,9 +25,11 @@ mod service;
 
 pub use channel::client::{Published, Settings};
 pub use channel::quota::{Quota, Quotas};
+pub use flow::live::{FLOWS, FlowPage, FlowState, LiveFlow};
 pub use manager::records::Part;
 pub use manager::{Attachment, Endpoint, EndpointSpec, Health, Manager, Port, SERVICE, SHARDS, Sleeper};
 pub use names::membership::{Membership, Memberships};
+pub use rules::host::{HostAction, HostDirection, HostRule};
 pub use rules::ledger::{Counts, Ledger, Sum, Traffic};
 pub use rules::logs::{Bells, Logs};
 pub use rules::policy::{Line, Log};

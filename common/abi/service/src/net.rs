@@ -13,9 +13,13 @@ use doppel_ring::{Entry, Header, Stream, Ticket};
 
 use crate::{OBJECTS, layout};
 
+mod options;
 pub mod pages;
+mod told;
 mod urgent;
 
+pub use options::{Congestion, SocketOption};
+pub use told::{ErrorRecord, MEASURES, Measure, measure};
 pub use urgent::Urgent;
 
 /// First number of accepted connections.
@@ -155,44 +159,6 @@ impl DatagramHeader {
     }
 }
 
-/// What of a socket can be set; values as `setsockopt` has them, durations in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum SocketOption {
-    /// TCP_NODELAY.
-    NoDelay = 1,
-    /// SO_KEEPALIVE.
-    KeepAlive = 2,
-    /// TCP_KEEPIDLE.
-    KeepIdle = 3,
-    /// TCP_KEEPINTVL.
-    KeepInterval = 4,
-    /// TCP_KEEPCNT.
-    KeepCount = 5,
-    /// TCP_USER_TIMEOUT in milliseconds.
-    UserTimeout = 7,
-    /// IP_TOS and IPV6_TCLASS.
-    TypeOfService = 8,
-    /// IP_TTL and IPV6_UNICAST_HOPS.
-    Hops = 9,
-    /// Of a datagram socket: say with how many hops and which class datagrams came.
-    ReceiveMarks = 10,
-}
-
-impl SocketOption {
-    const ALL: [Self; 9] = [
-        Self::NoDelay,
-        Self::KeepAlive,
-        Self::KeepIdle,
-        Self::KeepInterval,
-        Self::KeepCount,
-        Self::UserTimeout,
-        Self::TypeOfService,
-        Self::Hops,
-        Self::ReceiveMarks,
-    ];
-}
-
 /// What a guest kernel asks. Each is answered once, by [`Answer::Done`] with its ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -236,7 +202,8 @@ pub enum Request {
         /// Which; port 0: none any more.
         to: End,
     },
-    /// Sets an option.
+    /// Sets an option. Those of a socket that is not there yet are kept for the [`Self::Connect`] or [`Self::Listen`] that
+    /// makes it, if that comes before those of another one; connections that come to a listener have what it has.
     Set {
         /// Number.
         socket: u32,
@@ -250,6 +217,13 @@ pub enum Request {
     Take {
         /// Number.
         socket: u32,
+    },
+    /// Has the service put what the host knows of a socket ([`Measure`]) in this place, before it answers.
+    Measure {
+        /// Number.
+        socket: u32,
+        /// Which of [`MEASURES`], the guest kernel's choice.
+        place: u16,
     },
     /// Gives a socket up. What is still in its up buffer is sent, unless it is reset.
     Close {
@@ -352,6 +326,7 @@ impl Request {
                 head(7, 0, *socket)
             }
             Self::Take { socket } => head(8, 0, *socket),
+            Self::Measure { socket, place } => head(9, *place, *socket),
         };
         e
     }
@@ -368,13 +343,14 @@ impl Request {
             2 => Self::Listen { socket, at: get_end(e, 2)?, backlog: own },
             3 => Self::Datagrams { socket, at: get_end(e, 2)? },
             4 => {
-                let option = *SocketOption::ALL.iter().find(|o| **o as u16 == own).ok_or(BadEntry)?;
+                let option = SocketOption::of(own).ok_or(BadEntry)?;
                 Self::Set { socket, option, value: u32::try_from(e[2]).map_err(|_| BadEntry)? }
             }
             5 if own < 2 => Self::Close { socket, reset: own == 1 },
             6 => Self::Peer { socket, to: get_end(e, 2)? },
             7 => Self::Echo { socket, at: get_end(e, 2)? },
             8 => Self::Take { socket },
+            9 if own < MEASURES => Self::Measure { socket, place: own },
             _ => return Err(BadEntry),
         };
         Ok((request, Ticket(e[1])))

@@ -1,7 +1,7 @@
 //! Datagrams with what their headers say: hops left, and traffic class.
 
 use std::io;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::size_of;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -43,7 +43,7 @@ pub fn tell_marks(socket: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Room for control messages: those of [`tell_marks`] take 48 bytes.
+/// Room for control messages: those of [`tell_marks`] take 48 bytes, an error 64.
 #[repr(C, align(8))]
 struct Control([u8; 128]);
 
@@ -52,27 +52,109 @@ struct Control([u8; 128]);
 /// # Errors
 /// What the host says; or that it comes from nowhere on the Internet.
 pub fn receive(socket: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<(usize, SocketAddr, Marks)> {
-    let mut from = MaybeUninit::<libc::sockaddr_storage>::zeroed();
+    let (n, from, control) = receive_message(socket, to, 0)?;
+    Ok((n, from.ok_or(io::ErrorKind::InvalidData)?, marks(&control)))
+}
+
+/// Control messages: so many bytes of these.
+struct Messages(Control, usize);
+
+impl std::ops::Deref for Messages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.0[..self.1]
+    }
+}
+
+/// Receives a message: its length, its address, and what is said of it.
+fn receive_message(
+    socket: BorrowedFd<'_>,
+    to: &mut [u8],
+    flags: libc::c_int,
+) -> io::Result<(usize, Option<SocketAddr>, Messages)> {
+    let mut from = libc_address();
     let mut control = Control([0; 128]);
     let mut part = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     // SAFETY: zeros are a message header.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_name = from.as_mut_ptr().cast();
+    message.msg_name = (&raw mut from).cast();
     message.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = control.0.len();
     // SAFETY: the header names memory that is ours, with its sizes.
-    let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
+    let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let Ok(n) = usize::try_from(n) else { return Err(io::Error::last_os_error()) };
-    // SAFETY: it was zeros, and every other value is one as well.
-    let from = unsafe { from.assume_init() };
-    Ok((
-        n,
-        address(&from).ok_or(io::ErrorKind::InvalidData)?,
-        marks(&control.0[..message.msg_controllen.min(128)]),
-    ))
+    let len = message.msg_controllen.min(control.0.len());
+    Ok((n, address(&from), Messages(control, len)))
+}
+
+/// An error that the host keeps of a datagram that was sent (IP_RECVERR, IPV6_RECVERR).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Where that went.
+    pub to: SocketAddr,
+    /// `ee_errno`
+    pub errno: u32,
+    /// `ee_origin`
+    pub origin: u8,
+    /// `ee_type`
+    pub kind: u8,
+    /// `ee_code`
+    pub code: u8,
+    /// `ee_info`
+    pub info: u32,
+    /// Who has told, if somebody has.
+    pub offender: Option<SocketAddr>,
+    /// Bytes of what was sent.
+    pub len: usize,
+}
+
+/// Takes the oldest error that is kept, with what was sent as far as there is room for it. Without one it would block.
+///
+/// # Errors
+/// What the host says; or that what it keeps is no such error.
+pub fn receive_error(socket: BorrowedFd<'_>, sent: &mut [u8]) -> io::Result<Kept> {
+    let (len, to, control) = receive_message(socket, sent, libc::MSG_ERRQUEUE)?;
+    let to = to.ok_or(io::ErrorKind::InvalidData)?;
+    messages(&control)
+        .find(|(level, kind, _)| {
+            matches!(
+                (*level, *kind),
+                (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+            )
+        })
+        .and_then(|(_, _, data)| kept(data, to, len))
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// A `struct sock_extended_err`, and the address behind it.
+fn kept(data: &[u8], to: SocketAddr, len: usize) -> Option<Kept> {
+    const EXTENDED: usize = 16;
+    let (error, address) = data.split_at_checked(EXTENDED)?;
+    let word = |at: usize| Some(u32::from_ne_bytes(error.get(at..at + 4)?.try_into().ok()?));
+    let mut offender = libc_address();
+    let room = size_of::<libc::sockaddr_storage>();
+    let bytes = &address[..address.len().min(room)];
+    // SAFETY: so many bytes fit, and all values of them are an address of some kind.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut offender).cast(), bytes.len()) };
+    Some(Kept {
+        to,
+        errno: word(0)?,
+        origin: error[4],
+        kind: error[5],
+        code: error[6],
+        info: word(8)?,
+        offender: self::address(&offender),
+        len,
+    })
+}
+
+fn libc_address() -> libc::sockaddr_storage {
+    // SAFETY: zeros are an address of no kind.
+    unsafe { std::mem::zeroed() }
 }
 
 fn address(from: &libc::sockaddr_storage) -> Option<SocketAddr> {
@@ -92,23 +174,35 @@ fn address(from: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// What control messages say: a header of 16 bytes (length, level, kind) before the data of each, padded to 8.
-fn marks(mut control: &[u8]) -> Marks {
+/// Control messages: level, kind and data of each. A header of 16 bytes (length, level, kind) stands before the data,
+/// padded to 8.
+fn messages(mut control: &[u8]) -> impl Iterator<Item = (i32, i32, &[u8])> {
     const HEADER: usize = 16;
+    std::iter::from_fn(move || {
+        let len = usize::from_ne_bytes(control.get(..8)?.try_into().ok()?);
+        let message = control.get(..len).filter(|m| m.len() > HEADER)?;
+        control = control.get(len.next_multiple_of(8)..).unwrap_or_default();
+        Some((int(8, message)?, int(12, message)?, &message[HEADER..]))
+    })
+}
+
+fn int(at: usize, b: &[u8]) -> Option<i32> {
+    Some(i32::from_ne_bytes(b.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// What control messages say of a datagram's header.
+fn marks(control: &[u8]) -> Marks {
     let mut found = Marks::UNKNOWN;
-    let int = |at: usize, b: &[u8]| b.get(at..at + 4).and_then(|b| b.try_into().ok()).map(i32::from_ne_bytes);
-    while let Some(len) = control.get(..8).and_then(|b| b.try_into().ok()).map(usize::from_ne_bytes) {
-        let Some(message) = control.get(..len).filter(|m| m.len() > HEADER) else { break };
-        let byte = || int(HEADER, message).and_then(|v| u8::try_from(v).ok()).unwrap_or(0);
-        match (int(8, message), int(12, message)) {
-            (Some(libc::IPPROTO_IP), Some(libc::IP_TTL)) => found.hops = byte(),
-            (Some(libc::IPPROTO_IPV6), Some(libc::IPV6_HOPLIMIT)) => found.hops = byte(),
-            (Some(libc::IPPROTO_IPV6), Some(libc::IPV6_TCLASS)) => found.class = byte(),
+    for (level, kind, data) in messages(control) {
+        let byte = || int(0, data).and_then(|v| u8::try_from(v).ok()).unwrap_or(0);
+        match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_TTL) => found.hops = byte(),
+            (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => found.hops = byte(),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => found.class = byte(),
             // A single byte.
-            (Some(libc::IPPROTO_IP), Some(libc::IP_TOS)) => found.class = message[HEADER],
+            (libc::IPPROTO_IP, libc::IP_TOS) => found.class = data[0],
             _ => {}
         }
-        control = control.get(len.next_multiple_of(8)..).unwrap_or_default();
     }
     found
 }
@@ -142,5 +236,23 @@ mod tests {
             let (n, _, marks) = receive(receiver.as_fd(), &mut b).unwrap();
             assert_eq!((&b[..n], marks), (&b"second"[..], Marks { hops: 33, class: 16 }));
         }
+    }
+
+    #[test]
+    fn errors_of_datagrams_are_kept() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        crate::options::set(socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1).unwrap();
+        let mut sent = [0; 64];
+        let none = receive_error(socket.as_fd(), &mut sent).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+        // Nobody is there: its port was given back.
+        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        socket.send_to(b"hello", nobody).unwrap();
+        let kept = receive_error(socket.as_fd(), &mut sent).unwrap();
+        let refused = u32::try_from(libc::ECONNREFUSED).unwrap();
+        assert_eq!((kept.to, kept.errno, kept.origin, kept.kind, kept.code), (nobody, refused, 2, 3, 3));
+        assert_eq!(kept.offender.map(|a| a.ip()), Some(nobody.ip()));
+        assert_eq!(&sent[..kept.len], b"hello");
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod datagram;
 pub mod netlink;
+pub mod options;
 pub mod packet;
 pub mod stream;
 pub mod tunnel;

@@ -4,7 +4,9 @@
 
 use doppel_abi_machine::{fd, layout::NETWORK_BASE, resume_flags};
 use doppel_abi_service::net::pages::PAGE;
-use doppel_abi_service::net::{BUFFER, SIZE, SOCKETS, SocketHeader, down_buffer, up_buffer};
+use doppel_abi_service::net::{
+    BUFFER, Congestion, Measure, SIZE, SOCKETS, SocketHeader, down_buffer, measure, up_buffer,
+};
 use doppel_abi_service::{Answers, Bells, ChannelHeader, OBJECTS, Requests};
 use doppel_ring::Span;
 
@@ -23,6 +25,20 @@ pub fn is_there() -> bool {
 /// Whether this domain, which wakes, has the network it had.
 pub fn is_same() -> bool {
     is_there() && start_info().resume_flags & resume_flags::SAME_NETWORK != 0
+}
+
+/// What the service domain says of the host's congestion control; nothing before it serves.
+pub fn congestion() -> Congestion {
+    let mut said = Congestion([0; Congestion::SIZE]);
+    CHANNEL.get(Congestion::PLACE, &mut said.0);
+    said
+}
+
+/// A measurement that the service domain has put in this place.
+pub fn measured(place: u16) -> Measure {
+    let mut said = [0; Measure::SIZE];
+    CHANNEL.get(measure(place), &mut said);
+    Measure::decode(&said)
 }
 
 /// The channel's first page.

@@ -173,14 +173,15 @@ impl NetworkArgs {
         if self.networks()?.is_none() {
             return Ok(None);
         }
+        let hosts = crate::options::defaults::network()?;
         let manager = Manager::of_this_program(ServiceGroups::of_host(), 1)?;
         let attachment = manager.attach(EndpointSpec {
             // Nobody else is on any, whatever they are called.
             name: String::new(),
-            rules: Rules { rates: self.rate.of_service(), ..self.rules.of_service()? },
+            rules: hosts.before(Rules { rates: self.rate.of_service(), ..self.rules.of_service()? })?,
             published: self.published().copied().collect(),
             resolver: self.dns.as_deref().map(doppel_net::resolver).transpose()?,
-            quota: crate::options::defaults::network()?.of_memory(memory),
+            quota: hosts.of_memory(memory),
             ..EndpointSpec::default()
         })?;
         for (asked, port) in self.published().zip(&attachment.published) {

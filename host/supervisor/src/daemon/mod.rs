@@ -109,7 +109,7 @@ async fn run(
         keeper_domains: settings.keeper_domains,
         keeper_idle: Duration::from_secs(settings.keeper_idle_seconds.into()),
         defaults: settings.domains.clone(),
-        network: settings.network,
+        network: settings.network.clone(),
         gatekeeper: settings.gatekeeper.clone(),
         binds: settings.volumes.binds.clone(),
         program: None,

@@ -188,6 +188,7 @@ impl Core {
             network.name.clone_from(&row.name);
             network.internal = self.is_internal(&row.owner, &config.network);
             network.quota = self.quotas.of_memory(config.resources.memory_bytes);
+            network.rules = self.with_hosts_rules(std::mem::take(&mut network.rules))?;
         }
         if wake {
             let name = row.asleep.as_deref().ok_or_else(|| wrong_state(entry, "does not sleep"))?;
@@ -444,7 +445,7 @@ impl Core {
             }
             network.rate = to.rate.unwrap_or(network.rate);
         }
-        let rules = network::endpoint_spec(&network)?.map(|w| w.rules);
+        let rules = self.rules_of(&network)?;
         {
             let domains = locked(&self.domains);
             admit(&domains, &resources, Some(&entry.id))?;
@@ -635,4 +636,35 @@ fn rename_in(domains: &mut crate::domains::DomainTable, entry: &Entry, from: &st
     let mut row = locked(&entry.row);
     row.name = to.to_owned();
     row.config.name = Some(to.to_owned());
+}
+
+impl Core {
+    /// A domain's rules with those for all domains of this host before them.
+    pub(crate) fn with_hosts_rules(&self, own: doppel_net::Rules) -> Result<doppel_net::Rules, Problem> {
+        // They were checked when this supervisor began.
+        self.quotas.before(own).map_err(|e| Problem::new(api::Code::Internal, format!("network.{e}")))
+    }
+
+    /// The rules that hold for a domain with this network; none without one.
+    pub(crate) fn rules_of(&self, network: &api::Network) -> Result<Option<doppel_net::Rules>, Problem> {
+        network::endpoint_spec(network)?.map(|wanted| self.with_hosts_rules(wanted.rules)).transpose()
+    }
+
+    /// Has a domain that goes on keep the rules of this host as they are now: an earlier supervisor may have had others. One that
+    /// has these is not disturbed.
+    pub(crate) fn tell_rules(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let network = locked(&entry.row).config.network.clone();
+        let rules = match self.rules_of(&network) {
+            Ok(Some(rules)) => rules,
+            Ok(None) => return,
+            Err(problem) => return tracing::error!("domain {}: its rules: {}", entry.id, problem.detail),
+        };
+        let (core, entry) = (self.clone(), entry.clone());
+        tokio::spawn(async move {
+            let ask = KeeperCommand::Rules { id: entry.id.clone(), rules };
+            if let Err(problem) = core.ask_unless_gone(&entry, ask).await {
+                tracing::error!("domain {}: its rules are not changed: {}", entry.id, problem.detail);
+            }
+        });
+    }
 }

@@ -312,7 +312,9 @@ impl Core {
             if its != Some(keeper) {
                 continue;
             }
-            self.keeps_place(its, &entry);
+            if self.keeps_place(its, &entry) {
+                self.tell_rules(&entry);
+            }
             match known.remove(&entry.id) {
                 Some(Kept { exit: Some(exit), .. }) => self.ended_unheard(Some(keeper), &entry, exit),
                 Some(kept) if kept.run >= run => self.adopt(keeper, &entry, kept, first),
@@ -376,6 +378,7 @@ impl Core {
             self.watch_health(entry);
         }
         self.event(EventKind::Adopt, entry, &[]);
+        self.tell_rules(entry);
         self.follow_again(entry);
     }
 

@@ -363,6 +363,22 @@ fn streams() -> Vec<Route<Site>> {
         ),
         Route::new(
             Method::GET,
+            "/v1/network/flows",
+            "Connections and datagram flows of all domains",
+            |c: Call, q: Options<api::FlowOptions>, ()| async move {
+                c.state.supervisor.flows(None, q.0).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/flows",
+            "Connections and datagram flows of a domain",
+            |c: Call, q: Options<api::FlowOptions>, ()| async move {
+                c.state.supervisor.flows(Some(&c.name), q.0).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::GET,
             "/v1/domains/{domain}/stats",
             "What a domain uses",
             |c: Call, q: Options<StatsOptions>, ()| async move {

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, EndpointSpec, Manager, Membership, Part, Rules, Traffic};
+use doppel_net::{Attachment, EndpointSpec, FlowPage, Manager, Membership, Part, Rules, Traffic};
 
 use super::Keeper;
 use super::config::{KeeperConfig, records};
@@ -116,6 +116,17 @@ impl Keeper {
                 }
                 Err(e) => refused(fault(&e), e.to_string()),
             },
+            None => gone(id),
+        }
+    }
+
+    /// A domain's flows from this place on.
+    pub(super) fn flows(&self, id: &str, from: u32) -> Reply {
+        match self.part(id).map(|network| network.flows(from)) {
+            Some(Ok(page)) => Reply::Flows(page),
+            Some(Err(e)) => refused(Fault::Host, e.to_string()),
+            // Without a network there are none.
+            None if self.domains.contains_key(id) => Reply::Flows(FlowPage::default()),
             None => gone(id),
         }
     }

@@ -155,7 +155,8 @@ impl Keeper {
             }
             KeeperCommand::Exec { id, exec, spec } => self.exec(n, &id, exec, *spec),
             KeeperCommand::ToExec { exec, command: ask } => self.exec_ask(n, &exec, ask),
-            KeeperCommand::Usage { id } => {
+            KeeperCommand::Usage { id, flows: Some(from) } => Some(self.flows(&id, from)),
+            KeeperCommand::Usage { id, flows: None } => {
                 Some(self.usage(&id).map_or_else(|| gone(&id), |usage| Reply::Usage(Box::new(usage))))
             }
             KeeperCommand::Memory { id } => self.with_running(&id, |keeper, domain| {

@@ -154,7 +154,7 @@ impl Core {
     }
 
     pub async fn count(&self, entry: &Entry) -> Option<Counters> {
-        match self.ask(entry, KeeperCommand::Usage { id: entry.id.clone() }).await {
+        match self.ask(entry, KeeperCommand::Usage { id: entry.id.clone(), flows: None }).await {
             Ok(Reply::Usage(usage)) => self.note_usage(entry, &usage),
             _ => None,
         }

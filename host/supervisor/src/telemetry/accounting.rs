@@ -19,7 +19,7 @@ impl Core {
         if is_live(entry.state()) {
             // One that has ended meanwhile has the figures of its end in its row.
             if let Ok(Reply::Usage(usage)) =
-                self.ask(&entry, KeeperCommand::Usage { id: entry.id.clone() }).await
+                self.ask(&entry, KeeperCommand::Usage { id: entry.id.clone(), flows: None }).await
             {
                 self.note_usage(&entry, &usage);
                 now = *usage;
@@ -71,10 +71,12 @@ impl Core {
         for entry in self.all() {
             let live = is_live(entry.state());
             let now = match live {
-                true => match self.ask(&entry, KeeperCommand::Usage { id: entry.id.clone() }).await {
-                    Ok(Reply::Usage(usage)) => *usage,
-                    _ => Usage::default(),
-                },
+                true => {
+                    match self.ask(&entry, KeeperCommand::Usage { id: entry.id.clone(), flows: None }).await {
+                        Ok(Reply::Usage(usage)) => *usage,
+                        _ => Usage::default(),
+                    }
+                }
                 false => Usage::default(),
             };
             all.push((live, stats(&entry.row(), &now)));

@@ -3,5 +3,6 @@
 pub mod accounting;
 pub mod audit;
 pub mod events;
+mod flows;
 pub mod histogram;
 pub mod stages;

@@ -30,7 +30,18 @@ from .._wire import (
 )
 from .._wire import network as wire_network
 from ..errors import DoppelError, InUse, NotFound
-from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, Kind, NetworkRate, NetworkRule, decode
+from ..models import (
+    Domain,
+    DomainState,
+    DomainStats,
+    ExitInfo,
+    FlowList,
+    FreezeReport,
+    Kind,
+    NetworkRate,
+    NetworkRule,
+    decode,
+)
 from .client import AsyncClient, connection
 from .commands import AsyncCommands
 from .files import AsyncFiles
@@ -397,6 +408,11 @@ class AsyncSandbox:
     async def stats(self) -> DomainStats:
         """What it uses and has used."""
         return decode(DomainStats, await self._client.request("GET", f"{self._path}/stats"))
+
+    async def flows(self, *, limit: int | None = None, after: str | None = None) -> FlowList:
+        """Its connections and flows of datagrams: at most `limit` (1,000 if not said), behind `next` of those before."""
+        params = present(limit=limit, after=after)
+        return decode(FlowList, await self._client.request("GET", f"{self._path}/flows", params=params))
 
     async def is_running(self) -> bool:
         """Whether it runs; not if it is paused, hibernated, or gone."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from .._wire import present
 from ..errors import DoppelError
-from ..models import Event, Info, PruneReport, Version, decode
+from ..models import Event, FlowList, Info, PruneReport, Version, decode
 from .client import AsyncClient, connection
 
 
@@ -47,6 +47,11 @@ class AsyncSupervisor:
     async def info(self) -> Info:
         """Capacity of the host, and what is set aside of it."""
         return decode(Info, await self._client.request("GET", "/v1/info"))
+
+    async def flows(self, *, limit: int | None = None, after: str | None = None) -> FlowList:
+        """Connections and flows of datagrams of all sandboxes, as of one."""
+        params = present(limit=limit, after=after)
+        return decode(FlowList, await self._client.request("GET", "/v1/network/flows", params=params))
 
     async def metrics(self) -> str:
         """Its numbers as Prometheus reads them."""

@@ -31,7 +31,18 @@ from .._wire import (
 )
 from .._wire import network as wire_network
 from ..errors import DoppelError, InUse, NotFound
-from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, Kind, NetworkRate, NetworkRule, decode
+from ..models import (
+    Domain,
+    DomainState,
+    DomainStats,
+    ExitInfo,
+    FlowList,
+    FreezeReport,
+    Kind,
+    NetworkRate,
+    NetworkRule,
+    decode,
+)
 from .client import Client, connection
 from .commands import Commands
 from .files import Files
@@ -398,6 +409,11 @@ class Sandbox:
     def stats(self) -> DomainStats:
         """What it uses and has used."""
         return decode(DomainStats, self._client.request("GET", f"{self._path}/stats"))
+
+    def flows(self, *, limit: int | None = None, after: str | None = None) -> FlowList:
+        """Its connections and flows of datagrams: at most `limit` (1,000 if not said), behind `next` of those before."""
+        params = present(limit=limit, after=after)
+        return decode(FlowList, self._client.request("GET", f"{self._path}/flows", params=params))
 
     def is_running(self) -> bool:
         """Whether it runs; not if it is paused, hibernated, or gone."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._wire import present
 from ..errors import DoppelError
-from ..models import Event, Info, PruneReport, Version, decode
+from ..models import Event, FlowList, Info, PruneReport, Version, decode
 from .client import Client, connection
 
 
@@ -48,6 +48,11 @@ class Supervisor:
     def info(self) -> Info:
         """Capacity of the host, and what is set aside of it."""
         return decode(Info, self._client.request("GET", "/v1/info"))
+
+    def flows(self, *, limit: int | None = None, after: str | None = None) -> FlowList:
+        """Connections and flows of datagrams of all sandboxes, as of one."""
+        params = present(limit=limit, after=after)
+        return decode(FlowList, self._client.request("GET", "/v1/network/flows", params=params))
 
     def metrics(self) -> str:
         """Its numbers as Prometheus reads them."""

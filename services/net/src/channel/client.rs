@@ -1,6 +1,7 @@
 //! One domain: its channel, its sockets, what it may do.
 
 mod callers;
+mod flows;
 mod requests;
 
 use std::collections::{HashMap, VecDeque};
@@ -21,6 +22,7 @@ use crate::channel::ready::ReadyQueue;
 use crate::channel::room::Room;
 use crate::channel::share::Share;
 use crate::flow::datagram::{Datagrams, TurnContext};
+use crate::flow::options::{BeforeAccept, Options};
 use crate::flow::stream::{Stream, Turn};
 use crate::names::directory::Directory;
 use crate::names::membership::Memberships;
@@ -101,15 +103,37 @@ const JUDGED: usize = 8;
 #[derive(Debug)]
 pub(crate) enum Entity {
     /// A connection of the host that is being made.
-    Connecting { socket: Socket, held: SocketLease, ticket: Ticket, to: SocketAddr },
+    Connecting {
+        socket: Socket,
+        held: SocketLease,
+        ticket: Ticket,
+        to: SocketAddr,
+        from_port: u16,
+        since: Instant,
+    },
     /// A connection to another domain, which that one has not taken yet.
-    Joining { link: OwnedFd, held: SocketLease, ticket: Ticket, to: SocketAddr },
+    Joining {
+        link: OwnedFd,
+        held: SocketLease,
+        ticket: Ticket,
+        to: SocketAddr,
+        from_port: u16,
+        since: Instant,
+    },
     /// A connection.
     Stream(Box<Stream>),
     /// Takes connections at a port.
-    Listener(End),
+    Listener(Listening),
     /// Sends and receives datagrams.
     Datagrams(Box<Datagrams>),
+}
+
+/// A socket that takes connections.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    pub at: End,
+    /// What its connections have.
+    pub options: Options,
 }
 
 /// Who waits for a connection to be taken.
@@ -187,6 +211,10 @@ pub(crate) struct Client {
     /// Published ports at which something may wait.
     pub callers: Vec<usize>,
     pub wishes: Vec<EngineRequest>,
+    /// A socket of which something was set before it is made, and what.
+    prepared: Option<(u32, Options)>,
+    /// How the host's listening sockets of published ports were last made to be.
+    pub listening: Vec<Option<BeforeAccept>>,
     /// Its doorbell is not rung: its engine looks at the channel.
     pub awake: bool,
 }
@@ -209,6 +237,7 @@ impl Client {
         let mut policy = Policy::new(std::mem::take(&mut settings.rules), settings.log.clone(), locals);
         policy.close(settings.internal);
         let callers = (0..settings.published.len()).collect();
+        let listening = vec![None; settings.published.len()];
         let burden = Burden::new(settings.quota.burden_percent, Instant::now());
         Self {
             channel,
@@ -233,6 +262,8 @@ impl Client {
             deferred: None,
             callers,
             wishes: Vec::new(),
+            prepared: None,
+            listening,
             awake: false,
         }
     }
@@ -389,7 +420,7 @@ impl Client {
         }
         let port = match was {
             Entity::Datagrams(d) => d.at.port,
-            Entity::Listener(at) => at.port,
+            Entity::Listener(l) => l.at.port,
             Entity::Connecting { .. } | Entity::Joining { .. } | Entity::Stream(_) => return,
         };
         if let Some(there) = self.ports.get_mut(&port) {
@@ -400,7 +431,7 @@ impl Client {
         }
     }
 
-    fn insert_stream(&mut self, number: u32, link: OwnedFd, held: SocketLease, flow: Flow) {
+    fn insert_stream(&mut self, number: u32, link: OwnedFd, held: SocketLease, flow: (Flow, u16)) {
         let room = Room::new(self.account.clone(), number);
         let stream = Stream::new(number, link, held, room, flow, self.settings.counts.clone());
         self.sockets.insert(number, Entity::Stream(Box::new(stream)));
@@ -536,6 +567,8 @@ fn is_burden(request: &Request) -> bool {
             true
         }
         Request::Close { socket, .. } => *socket < ACCEPTED,
-        Request::Listen { .. } | Request::Set { .. } | Request::Take { .. } => false,
+        Request::Listen { .. } | Request::Set { .. } | Request::Take { .. } | Request::Measure { .. } => {
+            false
+        }
     }
 }

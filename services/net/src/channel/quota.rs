@@ -12,6 +12,9 @@ use doppel_abi_service::net::pages;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::rules::Rules;
+use crate::rules::host::HostRule;
+
 /// How much more than what is left a domain may have.
 const SHARE: u64 = 2;
 /// What a domain may have in any case while there is some, and the part of a pool that is kept for that.
@@ -42,11 +45,13 @@ const AHEAD: u64 = 4;
 const UNREAD: u64 = 64;
 /// Pages beyond the first ones that sockets of a domain may leave for the next ones.
 const IDLE: u32 = 256;
+/// Most rules for all domains.
+const MOST_RULES: usize = 100;
 /// What a domain's memory for what it has received and not taken is at least.
 const LEAST_MEMORY: u64 = 16 << 20;
 
 /// What one domain may have, as an administrator says it (the table `network` of doppeld.toml).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quotas {
     /// [`Quota::sockets`].
@@ -57,11 +62,14 @@ pub struct Quotas {
     pub received_percent: u8,
     /// [`Quota::burden_percent`].
     pub burden_percent: u8,
+    /// What holds for all domains, before their own rules.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<HostRule>,
 }
 
 impl Default for Quotas {
     fn default() -> Self {
-        Self { sockets: 20_480, ports: 16_384, received_percent: 25, burden_percent: 5 }
+        Self { sockets: 20_480, ports: 16_384, received_percent: 25, burden_percent: 5, rules: Vec::new() }
     }
 }
 
@@ -78,6 +86,24 @@ impl Quotas {
         }
     }
 
+    /// A domain's rules with those of the host before them, so that it can add to what these refuse and not undo it.
+    ///
+    /// # Errors
+    /// Which of the host's makes no sense, and why.
+    pub fn before(&self, own: Rules) -> Result<Rules, String> {
+        if self.rules.len() > MOST_RULES {
+            return Err(format!("rules: at most {MOST_RULES}"));
+        }
+        let mut all = Rules { rates: own.rates, ..Rules::default() };
+        for (n, rule) in self.rules.iter().enumerate() {
+            let named = |e: String| format!("rules: the {}. ({:?}): {e}", n + 1, rule.pattern);
+            rule.add_to(&mut all).map_err(named)?;
+        }
+        all.outbound.extend(own.outbound);
+        all.inbound.extend(own.inbound);
+        Ok(all)
+    }
+
     /// Whether they make sense.
     ///
     /// # Errors
@@ -89,6 +115,7 @@ impl Quotas {
             ("received_percent", self.received_percent.into(), 100),
             ("burden_percent", self.burden_percent.into(), 100),
         ];
+        self.before(Rules::default())?;
         let wrong = all.into_iter().find(|(_, is, most)| !(1..=*most).contains(is));
         wrong.map_or(Ok(()), |(name, _, most)| Err(format!("{name}: must be between 1 and {most}")))
     }
@@ -433,10 +460,15 @@ mod tests {
         assert_eq!(plain.of_memory(None), Quota::default());
         assert_eq!(plain.of_memory(Some(1000 << 20)).memory, 250 << 20);
         assert_eq!(plain.of_memory(Some(1 << 20)).memory, LEAST_MEMORY);
-        let other = Quotas { sockets: 3, received_percent: 50, ..plain }.of_memory(Some(1000 << 20));
+        let other = Quotas { sockets: 3, received_percent: 50, ..plain.clone() }.of_memory(Some(1000 << 20));
         assert_eq!((other.sockets, other.memory), (3, 500 << 20));
         assert!(plain.check().is_ok());
-        assert!(Quotas { burden_percent: 101, ..plain }.check().unwrap_err().starts_with("burden_percent"));
+        assert!(
+            Quotas { burden_percent: 101, ..plain.clone() }
+                .check()
+                .unwrap_err()
+                .starts_with("burden_percent")
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 
 use doppel_abi_service::net::End;
 use rustix::io::Errno;
@@ -27,4 +28,10 @@ pub(crate) fn bytes(ip: IpAddr) -> [u8; 16] {
 /// What a program is told of a failure.
 pub(crate) fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// The address of a socket of the host; none if it has none on the Internet.
+pub(crate) fn own_of(socket: impl AsFd) -> Option<SocketAddr> {
+    let own = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
+    Some(SocketAddr::new(own.ip().to_canonical(), own.port()))
 }

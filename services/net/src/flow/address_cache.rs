@@ -20,11 +20,31 @@ impl<V: Copy> AddressCache<V> {
     /// Least number of addresses that are remembered; at most twice as many are.
     pub const KEEP: usize = 512;
 
-    pub fn put(&mut self, address: SocketAddr, value: V) {
-        if self.new.len() >= Self::KEEP && !self.new.contains_key(&address) {
-            self.old = std::mem::take(&mut self.new);
+    /// The value of an address, which is kept for longer by this; `new` if there was none.
+    pub fn renew(&mut self, address: SocketAddr, new: impl FnOnce() -> V) -> &mut V {
+        let mut before = None;
+        if !self.new.contains_key(&address) {
+            before = self.old.remove(&address);
+            if self.new.len() >= Self::KEEP {
+                self.old = std::mem::take(&mut self.new);
+            }
         }
-        self.new.insert(address, value);
+        self.new.entry(address).or_insert_with(|| before.unwrap_or_else(new))
+    }
+
+    pub fn get_mut(&mut self, address: &SocketAddr) -> Option<&mut V> {
+        self.new.get_mut(address).or_else(|| self.old.get_mut(address))
+    }
+
+    /// How many are remembered; one that is both new and old counts twice.
+    pub fn len(&self) -> usize {
+        self.new.len() + self.old.len()
+    }
+
+    /// Those that are remembered, the latest first.
+    pub fn iter(&self) -> impl Iterator<Item = (&SocketAddr, &V)> {
+        let before = self.old.iter().filter(|(address, _)| !self.new.contains_key(address));
+        self.new.iter().chain(before)
     }
 
     /// Forgets those for which `keep` does not hold.
@@ -48,11 +68,18 @@ mod tests {
         let address = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
         let keep = u16::try_from(AddressCache::<u16>::KEEP).unwrap();
         for port in 0..10 * keep {
-            r.put(address(port), port);
+            assert_eq!(*r.renew(address(port), || port), port);
             assert!(r.new.len() + r.old.len() <= 2 * usize::from(keep));
             let first = port.saturating_sub(keep - 1);
             assert_eq!((r.get(&address(first)), r.get(&address(port))), (Some(first), Some(port)));
         }
         assert_eq!(r.get(&address(0)), None);
+        // One that is used stays, with what it has become.
+        *r.renew(address(0), || 1) += 1;
+        for port in 0..10 * keep {
+            r.renew(address(40_000 + port), || 7);
+            assert!(r.len() <= 2 * usize::from(keep) && r.iter().count() <= r.len());
+            assert_eq!(*r.renew(address(0), || 1), 2);
+        }
     }
 }

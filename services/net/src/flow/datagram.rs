@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use doppel_abi_service::net::{BUFFER, DatagramHeader, End, SocketHeader, down_buffer, up_buffer};
+use doppel_abi_service::net::{
+    BUFFER, DatagramHeader, End, SocketHeader, SocketOption, down_buffer, up_buffer,
+};
 use doppel_ring::{Reader, Stream, Ticket, Writer};
 use doppel_service::{Broken, Channel};
 use doppel_sys::datagram::Marks;
@@ -26,6 +28,8 @@ use crate::channel::share::Share;
 use crate::flow::address;
 use crate::flow::address_cache::AddressCache;
 use crate::flow::egress::EgressSocket;
+use crate::flow::live::Exchange;
+use crate::flow::options::{Options, set};
 use crate::flow::route::Route;
 use crate::flow::stream::Turn;
 use crate::rules::ledger::Counts;
@@ -33,6 +37,8 @@ use crate::rules::policy::{Flow, Policy};
 use crate::rules::{Direction, Protocol, Transport};
 
 mod echo;
+mod errors;
+mod live;
 
 /// Room for the longest datagram.
 pub(crate) const LONGEST: usize = 65_535;
@@ -58,11 +64,13 @@ pub(crate) struct Datagrams {
     room: Room,
     /// A program wants to know the marks of what comes.
     tells_marks: bool,
+    /// What the host's sockets are to have.
+    options: Options,
     /// To whom it has sent: the address the domain knows.
-    flows: AddressCache<SocketAddr>,
-    callers: AddressCache<Caller>,
+    flows: AddressCache<(SocketAddr, Exchange)>,
+    callers: AddressCache<(Caller, Exchange)>,
     /// Domains to which it has sent, or which have sent to it.
-    peers: AddressCache<()>,
+    peers: AddressCache<Exchange>,
     counts: Counts,
     up: Reader,
     down: Writer,
@@ -97,6 +105,7 @@ impl Datagrams {
             egress: [None, None],
             room,
             tells_marks: false,
+            options: Options::default(),
             flows: AddressCache::default(),
             callers: AddressCache::default(),
             peers: AddressCache::default(),
@@ -118,10 +127,15 @@ impl Datagrams {
         self.egress[usize::from(v6)].as_ref().map(|(o, _)| o.socket.as_fd())
     }
 
+    /// What the host has for its peer, if that is outside.
+    pub fn connected(&self) -> Option<BorrowedFd<'_>> {
+        self.peer.and_then(|peer| self.descriptor(peer.is_ipv6()))
+    }
+
     /// Something happened to one of the host's sockets.
     pub fn happened(&mut self) {
         for (o, _) in self.egress.iter_mut().flatten() {
-            (o.readable, o.writable) = (true, true);
+            (o.readable, o.writable, o.errors) = (true, true, true);
         }
     }
 
@@ -150,7 +164,7 @@ impl Datagrams {
         }
         let Some(to) = to else { return Ok(()) };
         if self.callers.get(&to).is_none()
-            && let Some(real) = self.allowed(to, around)?
+            && let Some(real) = self.allowed(to, 0, around)?
         {
             // As Linux says that there is no port for datagrams.
             let no_port = |e| if e == Errno::ADDRNOTAVAIL { Errno::AGAIN } else { e };
@@ -161,9 +175,14 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Asks the rules whether it may send there, and remembers that it did. The host's form of the address; none: it is
+    /// Asks the rules whether it may send there, and remembers that it did, and how many bytes. The host's form of the address; none: it is
     /// another domain's.
-    fn allowed(&mut self, to: SocketAddr, around: &mut TurnContext<'_>) -> Result<Option<SocketAddr>, Errno> {
+    fn allowed(
+        &mut self,
+        to: SocketAddr,
+        len: usize,
+        around: &mut TurnContext<'_>,
+    ) -> Result<Option<SocketAddr>, Errno> {
         let way = self.route(to, around.settings);
         let real = match way {
             Route::Host(real) => Some(real),
@@ -178,10 +197,16 @@ impl Datagrams {
         if new {
             self.counts.sent().began();
         }
-        match real {
-            Some(real) => self.flows.put(real, to),
-            None => self.peers.put(to, ()),
-        }
+        let exchange = match real {
+            Some(real) => {
+                let (known, exchange) = self.flows.renew(real, || (to, Exchange::begin()));
+                // The domain may know another address of it by now.
+                *known = to;
+                exchange
+            }
+            None => self.peers.renew(to, Exchange::begin),
+        };
+        exchange.sent += len as u64;
         Ok(real)
     }
 
@@ -206,29 +231,58 @@ impl Datagrams {
     ) -> Result<(), Broken> {
         if self.is_new(from) {
             self.counts.received().began();
-            self.peers.put(from, ());
         }
+        self.peers.renew(from, Exchange::begin).received += bytes.len() as u64;
         self.put(channel, from, port, marks, bytes)
     }
 
     /// From now on datagrams are handed over with their marks, also those that come to these sockets of published ports.
-    pub fn tell_marks<'a>(&mut self, published: impl Iterator<Item = &'a Published>) {
+    fn tell_marks(&mut self, published: &[Published]) {
         self.tells_marks = true;
         self.egress.iter().flatten().for_each(|(o, _)| o.tell_marks());
-        if self.is_echo() {
-            return;
+        for p in self.ports_of(published) {
+            // As for the sockets.
+            let v6 = address::own_of(&p.socket).is_some_and(|at| at.is_ipv6());
+            let _ = doppel_sys::datagram::tell_marks(p.socket.as_fd(), v6);
         }
-        for p in published.filter(|p| p.port == self.at.port && p.protocol == Transport::Udp) {
-            // As for the sockets; the host's sockets are IPv4's.
-            let _ = doppel_sys::datagram::tell_marks(p.socket.as_fd(), false);
+    }
+
+    /// Sets an option to a value that was checked, also of sockets of published ports where it is how much of what comes may wait.
+    pub fn set_option(
+        &mut self,
+        option: SocketOption,
+        value: u32,
+        published: &[Published],
+    ) -> Result<(), Errno> {
+        if option == SocketOption::ReceiveMarks {
+            self.tell_marks(published);
+            return Ok(());
         }
+        self.options.put(option, value);
+        for v6 in [false, true] {
+            if let Some(socket) = self.descriptor(v6) {
+                set(socket, v6, option, value)?;
+            }
+        }
+        if option == SocketOption::ReceiveBuffer {
+            for p in self.ports_of(published) {
+                set(p.socket.as_fd(), false, option, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The published ports that lead to it.
+    fn ports_of<'a>(&self, published: &'a [Published]) -> impl Iterator<Item = &'a Published> + use<'a> {
+        let port = (!self.is_echo()).then_some(self.at.port);
+        published.iter().filter(move |p| Some(p.port) == port && p.protocol == Transport::Udp)
     }
 
     /// Gives up what other rules do not allow any more.
     pub fn judge_again(&mut self, channel: &mut Channel, settings: &Settings, policy: &Policy) {
         let keeps = |to: SocketAddr| policy.keeps(settings, Flow::Out(to), self.protocol);
-        self.flows.retain(|_, to| keeps(*to));
-        self.callers.retain(|_, (published, real)| {
+        self.flows.retain(|_, (to, _)| keeps(*to));
+        self.callers.retain(|_, ((published, real), _)| {
             let port = settings.published[*published].port;
             policy.keeps(settings, Flow::In(*real, port), Protocol::Udp)
         });
@@ -258,6 +312,7 @@ impl Datagrams {
             if self.tells_marks {
                 made.tell_marks();
             }
+            self.options.apply(made.socket.as_fd(), v6);
             *place = Some((made, held));
             around.wishes.push(EngineRequest::WatchDatagrams { number: self.number, v6 });
         }
@@ -354,7 +409,9 @@ impl Datagrams {
         let (to, len) = (address::socket_addr(&head.peer), usize::from(head.len));
         let marks = Marks { hops: head.hops, class: head.class };
         let port = if self.at.port == 0 { head.port } else { self.at.port };
-        if let Some((published, real)) = self.callers.get(&to) {
+        if let Some(((published, real), exchange)) = self.callers.get_mut(&to) {
+            exchange.sent += len as u64;
+            let (published, real) = (*published, *real);
             let socket = &around.settings.published[published].socket;
             // A socket that has no room loses it: it is not this domain's socket that waits there.
             return match rustix::net::sendto(socket, &around.scratch[..len], no_flags(), &real) {
@@ -362,7 +419,7 @@ impl Datagrams {
                 Err(e) => Err(e),
             };
         }
-        let real = self.allowed(to, around)?;
+        let real = self.allowed(to, len, around)?;
         if let Route::Names(server) = around.settings.route(to) {
             let directory = around.directory.lock().unwrap_or_else(PoisonError::into_inner);
             let answer = directory.answer(&around.settings.networks, &around.scratch[..len]);
@@ -395,21 +452,29 @@ impl Datagrams {
         len: usize,
         around: &mut TurnContext<'_>,
     ) -> Result<(), Errno> {
+        let keeps = self.keeps_errors(real.is_ipv6());
         let socket = self.egress_socket(real, around)?;
         if !socket.writable {
             return Err(Errno::AGAIN);
         }
-        let sent = socket.send(&around.scratch[..len], real, marks);
+        let mut sent = socket.send(&around.scratch[..len], real, marks);
+        if keeps && !matches!(sent, Ok(()) | Err(Errno::AGAIN)) {
+            // The error may be that of an earlier one, which is kept: this one was not sent for it.
+            (socket.errors, socket.readable) = (true, true);
+            sent = socket.send(&around.scratch[..len], real, marks);
+        }
         socket.writable = sent != Err(Errno::AGAIN);
         sent
     }
 
     fn receive(&mut self, v6: bool, around: &mut TurnContext<'_>, budget: usize) -> Result<Turn, Broken> {
         let mut done = 0;
-        while let Some((socket, _)) = self.egress[usize::from(v6)].as_mut().filter(|(o, _)| o.readable) {
+        let more = if self.closed_by.is_none() { self.tell_kept(v6, around)? } else { false };
+        while self.egress[usize::from(v6)].as_ref().is_some_and(|(o, _)| o.readable) {
             if self.closed_by.is_some() {
                 break;
             }
+            let Some((socket, _)) = self.egress[usize::from(v6)].as_mut() else { break };
             if done >= budget || around.share.is_spent() {
                 return Ok(Turn::More);
             }
@@ -430,7 +495,9 @@ impl Datagrams {
                 Ok((n, real, marks)) => {
                     done += DatagramHeader::room(n);
                     around.share.moved(Direction::In, n);
-                    if let Some(from) = self.flows.get(&real) {
+                    if let Some((from, exchange)) = self.flows.get_mut(&real) {
+                        exchange.received += n as u64;
+                        let from = *from;
                         let own = around.settings.own(from.ip());
                         if self.is_echo() && !self.takes_answer(&mut around.scratch[..n], from, own) {
                             continue;
@@ -443,10 +510,12 @@ impl Datagrams {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => socket.readable = false,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // Those that are kept have been told, or will be at the next look.
+                Err(_) if self.keeps_errors(v6) => {}
                 Err(e) => self.tell(around.channel, address::errno(&e)),
             }
         }
-        Ok(Turn::Idle)
+        Ok(if more { Turn::More } else { Turn::Idle })
     }
 
     /// Gives the domain a datagram that came for this socket, at `port`; lost if there is no room.
@@ -459,21 +528,36 @@ impl Datagrams {
         bytes: &[u8],
     ) -> Result<(), Broken> {
         let Ok(len) = u16::try_from(bytes.len()) else { return Ok(()) };
-        let stream = self.header(channel).down();
-        let room = DatagramHeader::room(bytes.len());
-        if (self.down.room(&stream)? as usize) < room || self.closed_by.is_some() {
+        // Without hops it is a record.
+        let Marks { hops, class } = if marks.hops == 0 { Marks::UNKNOWN } else { marks };
+        let head = DatagramHeader { peer: address::end(from), len, hops, class, port };
+        if self.put_behind(channel, &head, [bytes, &[]])? {
+            self.counts.received().moved(bytes.len());
+        } else {
             self.counts.received().dropped();
-            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// The same of what stands behind this header; false if it is lost.
+    fn put_behind(
+        &mut self,
+        channel: &mut Channel,
+        head: &DatagramHeader,
+        parts: [&[u8]; 2],
+    ) -> Result<bool, Broken> {
+        let stream = self.header(channel).down();
+        let room = DatagramHeader::room(parts.iter().map(|part| part.len()).sum());
+        if (self.down.room(&stream)? as usize) < room || self.closed_by.is_some() {
+            return Ok(false);
         }
         let (span, waiting) = (self.down.span(&stream, 0)?, BUFFER - self.down.room(&stream)?);
         if !self.room.datagram(channel.memory(), (span.offset, room), waiting) {
-            self.counts.received().dropped();
-            return Ok(());
+            return Ok(false);
         }
-        let Marks { hops, class } = marks;
-        let head = DatagramHeader { peer: address::end(from), len, hops, class, port }.encode();
+        let head = head.encode();
         let mut skip = 0;
-        for mut part in [&head[..], bytes] {
+        for mut part in [&head[..], parts[0], parts[1]] {
             while !part.is_empty() {
                 let span = self.down.span(&stream, skip)?;
                 let (now, rest) = part.split_at(span.len.min(part.len()));
@@ -485,14 +569,13 @@ impl Datagrams {
                 part = rest;
             }
         }
-        self.counts.received().moved(bytes.len());
         if self.down.advance(&stream, room) {
             channel.mark(self.number);
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// The same for one that came through a published port.
+    /// The same as [`Self::put`] for one that came through a published port.
     pub fn called(
         &mut self,
         channel: &mut Channel,
@@ -505,7 +588,9 @@ impl Datagrams {
         if self.is_new_caller(from) {
             self.counts.received().began();
         }
-        self.callers.put(from, caller);
+        let (known, exchange) = self.callers.renew(from, || (caller, Exchange::begin()));
+        *known = caller;
+        exchange.received += bytes.len() as u64;
         self.put(channel, from, port, marks, bytes)
     }
 

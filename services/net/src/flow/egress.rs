@@ -24,6 +24,8 @@ pub(crate) struct EgressSocket {
     /// It may have datagrams, or room: until it says otherwise (edges of epoll).
     pub readable: bool,
     pub writable: bool,
+    /// The same of errors that it keeps.
+    pub errors: bool,
     /// What the next datagram would have.
     marks: Marks,
 }
@@ -44,7 +46,7 @@ impl EgressSocket {
             socket.set_nonblocking(true)?;
             socket
         };
-        Ok(Self { socket, v6, readable: true, writable: true, marks: USUAL })
+        Ok(Self { socket, v6, readable: true, writable: true, errors: true, marks: USUAL })
     }
 
     /// Has [`Self::receive`] know the marks of what comes.
@@ -71,6 +73,11 @@ impl EgressSocket {
             sockopt::set_ip_ttl(&self.socket, to.hops.into())?;
             sockopt::set_ip_tos(&self.socket, to.class)
         }
+    }
+
+    /// Takes an error that the host has kept, and what was sent.
+    pub fn kept(&self, sent: &mut [u8]) -> io::Result<datagram::Kept> {
+        datagram::receive_error(self.socket.as_fd(), sent)
     }
 
     /// Receives a datagram.

@@ -4,6 +4,7 @@ pub mod address;
 pub mod address_cache;
 pub mod datagram;
 pub mod egress;
+pub mod live;
 pub mod options;
 pub mod published;
 pub mod route;

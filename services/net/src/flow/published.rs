@@ -9,8 +9,11 @@ use doppel_abi_service::net::End;
 use doppel_service::Broken;
 use socket2::SockRef;
 
+use doppel_abi_service::net::address::HOST4;
+
 use crate::channel::client::{BATCH, Client, Entity, Published};
 use crate::flow::address;
+use crate::flow::options::prepare_listener;
 use crate::flow::route::as_seen;
 use crate::rules::{Direction, Protocol, Transport};
 
@@ -32,6 +35,11 @@ pub(crate) enum Look {
     Now,
 }
 
+/// Whether a socket at this address is one of IPv4 alone.
+fn is_v4(at: &End) -> bool {
+    Ipv6Addr::from(at.ip).to_canonical().is_ipv4()
+}
+
 /// Whether a socket at this address takes what comes to `ip`.
 fn covers(at: &End, ip: IpAddr) -> bool {
     at.ip == address::bytes(ip)
@@ -45,14 +53,28 @@ fn covers(at: &End, ip: IpAddr) -> bool {
 impl Client {
     /// The socket that takes connections to this address.
     pub fn listener(&self, ip: IpAddr, port: u16) -> Option<u32> {
-        let is_it = |n: &u32| matches!(self.sockets.get(n), Some(Entity::Listener(at)) if covers(at, ip));
+        let is_it = |n: &u32| matches!(self.sockets.get(n), Some(Entity::Listener(l)) if covers(&l.at, ip));
         let at = |port| self.ports.get(&port)?.iter().copied().find(is_it);
         at(port).or_else(|| at(EVERY))
     }
 
+    /// The socket that takes what comes to this port from outside, by whatever address.
+    fn listener_of_port(&self, port: u16) -> Option<u32> {
+        let own = [IpAddr::V4(self.settings.ip4), IpAddr::V6(self.settings.ip6)];
+        own.into_iter().find_map(|ip| self.listener(ip, port))
+    }
+
+    /// How a listener sees who calls: one that knows IPv4 alone takes a caller of IPv6 for the host.
+    fn seen_by(&self, listener: u32, peer: SocketAddr) -> SocketAddr {
+        match self.sockets.get(&listener) {
+            Some(Entity::Listener(l)) if peer.is_ipv6() && is_v4(&l.at) => (HOST4, peer.port()).into(),
+            _ => peer,
+        }
+    }
+
     /// Whether it takes connections at every port that no other socket listens at: who calls must wait until they are taken.
     pub fn listens_everywhere(&self, listener: u32) -> bool {
-        matches!(self.sockets.get(&listener), Some(Entity::Listener(at)) if at.port == EVERY)
+        matches!(self.sockets.get(&listener), Some(Entity::Listener(l)) if l.at.port == EVERY)
     }
 
     /// The socket that takes a datagram which comes from here to this address: one with that very peer before others.
@@ -86,7 +108,7 @@ impl Client {
 
     fn hear_datagrams(&mut self, published: usize, scratch: &mut [u8]) -> Result<Look, Broken> {
         let Published { port, socket, .. } = &self.settings.published[published];
-        let (port, ip) = (*port, IpAddr::V4(self.settings.ip4));
+        let (port, own) = (*port, [IpAddr::V4(self.settings.ip4), IpAddr::V6(self.settings.ip6)]);
         for _ in 0..DATAGRAMS {
             if self.share.is_spent() {
                 break;
@@ -102,6 +124,8 @@ impl Client {
             };
             self.share.moved(Direction::In, n);
             let from = as_seen(real);
+            // A socket that knows IPv4 alone could not answer a caller of IPv6.
+            let ip = own[usize::from(from.is_ipv6())];
             if let Some(taker) = self.taker(ip, port, from)
                 && let Some(Entity::Datagrams(d)) = self.sockets.get_mut(&taker)
             {
@@ -117,11 +141,20 @@ impl Client {
         Ok(Look::Now)
     }
 
+    /// Has the host's listening socket be as this listener wants it.
+    fn prepare(&mut self, published: usize, listener: u32) {
+        let Some(Entity::Listener(l)) = self.sockets.get(&listener) else { return };
+        let wanted = l.options.before_accept();
+        if self.listening[published] != Some(wanted) {
+            prepare_listener(self.settings.published[published].socket.as_fd(), wanted);
+            self.listening[published] = Some(wanted);
+        }
+    }
+
     fn accept(&mut self, published: usize) -> Look {
         let port = self.settings.published[published].port;
-        let ip = IpAddr::V4(self.settings.ip4);
         for _ in 0..ACCEPTS {
-            let Some(listener) = self.listener(ip, port) else { return Look::AtEvents };
+            let Some(listener) = self.listener_of_port(port) else { return Look::AtEvents };
             if self.share.is_spent() {
                 break;
             }
@@ -132,19 +165,25 @@ impl Client {
             {
                 return Look::Later;
             }
+            self.prepare(published, listener);
             let socket = SockRef::from(&self.settings.published[published].socket.as_fd())
                 .accept_raw()
                 .map(|(s, a)| (s, a.as_socket()));
             match socket {
                 Ok((socket, Some(peer))) => {
+                    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                     self.share.asked();
                     if self.policy.is_closed() || !self.policy.receive(peer, port, Protocol::Tcp, true) {
                         self.settings.counts.received().dropped();
                     } else if socket.set_nonblocking(true).is_ok()
                         && let Ok(held) = self.account.take(None)
                     {
+                        if let Some(Entity::Listener(l)) = self.sockets.get(&listener) {
+                            l.options.apply_connected(socket.as_fd());
+                        }
                         // For one that finds no room nothing is left to do: it is closed.
-                        let _ = self.give(listener, socket.into(), held, peer, port);
+                        let seen = self.seen_by(listener, peer);
+                        let _ = self.give(listener, socket.into(), held, (peer, seen), port);
                     }
                 }
                 Ok((_, None)) => {}

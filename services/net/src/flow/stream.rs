@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use doppel_abi_service::net::{BUFFER, SocketHeader, down_buffer, up_buffer};
 use doppel_ring::{Reader, Ticket, Writer};
@@ -14,6 +15,7 @@ use crate::channel::client::Caller;
 use crate::channel::quota::SocketLease;
 use crate::channel::room::Room;
 use crate::channel::share::Share;
+use crate::flow::live::FlowState;
 use crate::flow::urgent::Next;
 use crate::rules::Direction;
 use crate::rules::ledger::Counts;
@@ -46,6 +48,11 @@ pub(crate) struct Stream {
     /// Nothing more is sent, or received.
     up_ended: bool,
     down_ended: bool,
+    /// The domain's port, bytes that were moved, and since when it is there.
+    pub port: u16,
+    pub sent: u64,
+    pub received: u64,
+    pub since: Instant,
     /// The guest kernel has given it up; it goes once everything is sent.
     pub closing: bool,
     /// The request that did so.
@@ -89,10 +96,14 @@ impl Stream {
         link: OwnedFd,
         held: SocketLease,
         room: Room,
-        flow: Flow,
+        (flow, port): (Flow, u16),
         counts: Counts,
     ) -> Self {
         Self {
+            port,
+            sent: 0,
+            received: 0,
+            since: Instant::now(),
             number,
             link,
             _held: held,
@@ -111,6 +122,16 @@ impl Stream {
             closing: false,
             closed_by: None,
             caller: None,
+        }
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> FlowState {
+        match (self.up_ended, self.down_ended) {
+            (true, true) => FlowState::Closing,
+            _ if self.closing => FlowState::Closing,
+            (false, false) => FlowState::Established,
+            _ => FlowState::HalfClosed,
         }
     }
 
@@ -177,6 +198,7 @@ impl Stream {
                     done += n;
                     share.moved(Direction::Out, n);
                     self.counts.sent().moved(n);
+                    self.sent += n as u64;
                     if self.up.advance(&stream, n) {
                         self.mark(channel);
                     }
@@ -242,6 +264,7 @@ impl Stream {
                     done += n;
                     share.moved(Direction::In, n);
                     self.counts.received().moved(n);
+                    self.received += n as u64;
                     // Less than asked for: the host's socket is empty, and says so when it is no more.
                     self.readable = n == want || self.ending || self.urging;
                     if self.down.advance(&stream, n) {

@@ -11,7 +11,7 @@ pub mod shard;
 
 use std::ffi::OsStr;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,8 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use doppel_abi_service::net::SIZE;
 use doppel_service::{DESCRIPTORS, Groups, Hibernated, Program};
 use serde::{Deserialize, Serialize};
+use socket2::{Domain, Socket, Type};
 
 use crate::channel::quota::Quota;
+use crate::flow::live::{FLOWS, FlowPage};
 use crate::manager::placement::{LAST, Placement};
 use crate::manager::records::{ShardRecords, Slot};
 use crate::manager::shard::{Member, Shard, ip4, ip6, packet, try_out};
@@ -157,6 +159,9 @@ impl Attachment {
         let mut state = self.shard.lock();
         packet(&order)?;
         if let Some(member) = state.members.get_mut(&self.key) {
+            if member.wanted.rules == rules {
+                return Ok(());
+            }
             member.wanted.rules = rules;
         }
         // One that has died is replaced, and its successor is told of all members.
@@ -196,6 +201,21 @@ impl Attachment {
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.before.plus(self.counts.read())
+    }
+
+    /// Its flows from this place on, [`FlowPage::next`] of those before.
+    ///
+    /// # Errors
+    /// The service domain does not say, or says what cannot be.
+    pub fn flows(&self, from: u32) -> io::Result<FlowPage> {
+        let said = self.shard.lock().flows(self.key, from);
+        let page =
+            said.ok_or_else(|| io::Error::other("the network service does not say which flows there are"))?;
+        // It may have been taken by an enemy: it leads nobody around in circles.
+        if page.flows.len() > FLOWS || page.next.is_some_and(|next| next <= from) {
+            return Err(io::Error::other("the network service says of flows what cannot be"));
+        }
+        Ok(page)
     }
 
     /// It is this process.
@@ -469,15 +489,29 @@ impl Manager {
     }
 }
 
+fn bound(at: SocketAddr, protocol: Transport) -> io::Result<OwnedFd> {
+    let kind = match protocol {
+        Transport::Tcp => Type::STREAM,
+        Transport::Udp => Type::DGRAM,
+    };
+    let socket = Socket::new(Domain::for_address(at), kind.cloexec(), None)?;
+    if at.is_ipv6() {
+        // IPv4 is published by itself, at the same port if it is to be.
+        socket.set_only_v6(true)?;
+    }
+    if protocol == Transport::Tcp {
+        // What is left of connections keeps nobody from the port.
+        socket.set_reuse_address(true)?;
+    }
+    socket.bind(&at.into())?;
+    Ok(socket.into())
+}
+
 /// The host's socket for a published port, which is entered if any would do.
 pub(crate) fn publish(port: &mut Port) -> io::Result<OwnedFd> {
     let at = port.host;
-    let bound = match port.protocol {
-        Transport::Tcp => TcpListener::bind(at).map(OwnedFd::from),
-        Transport::Udp => UdpSocket::bind(at).map(OwnedFd::from),
-    };
-    let socket =
-        bound.map_err(|e| io::Error::new(e.kind(), format!("cannot publish a port at {at}: {e}")))?;
+    let socket = bound(at, port.protocol)
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot publish a port at {at}: {e}")))?;
     rustix::io::ioctl_fionbio(&socket, true)?;
     if port.protocol == Transport::Tcp {
         // The standard library's 128 make a thousand who call at once try again after a second.

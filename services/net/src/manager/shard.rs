@@ -13,11 +13,12 @@ use doppel_service::{Process, Program, Watchdog};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
 
+use crate::flow::live::FlowPage;
 use crate::manager::records::{Record, Slot};
 use crate::manager::resources::{self, ServiceResources};
 use crate::manager::{EndpointSpec, Health};
 use crate::names::resolver;
-use crate::service::serve::{Descriptors, HeldDescriptors, ORDERS, Order, PACKET};
+use crate::service::serve::{Descriptors, HeldDescriptors, ORDERS, Order, PACKET, ToldFlows};
 
 /// Service domains that die faster than this one after the other are given a pause.
 const STEADY: Duration = Duration::from_millis(50);
@@ -26,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks whether it has.
 const GLANCE: Duration = Duration::from_millis(1);
 /// Longest of a service domain's answers.
-const ANSWER: usize = 4096;
+const ANSWER: usize = PACKET;
 /// How long a service domain is given to let go of sockets.
 const LET_GO: Duration = Duration::from_millis(500);
 
@@ -56,6 +57,8 @@ pub(crate) struct State {
     goes_on: bool,
     kept: Option<Slot>,
     pub members: BTreeMap<u64, Member>,
+    /// How often it was asked for flows.
+    questions: u64,
 }
 
 /// A domain that is served.
@@ -243,7 +246,19 @@ impl State {
     fn new(program: Arc<Program>, gear: ServiceResources, kept: Option<Slot>) -> Self {
         let (process, control, members) = (None, None, BTreeMap::new());
         let (adopted, goes_on) = (false, false);
-        Self { program, process, adopted, starts: 0, upgrades: 0, control, gear, goes_on, kept, members }
+        Self {
+            program,
+            process,
+            adopted,
+            starts: 0,
+            upgrades: 0,
+            control,
+            gear,
+            goes_on,
+            kept,
+            members,
+            questions: 0,
+        }
     }
 
     /// Serves a domain.
@@ -317,6 +332,17 @@ impl State {
             self.give_up();
         }
         held?.descriptors
+    }
+
+    /// Flows of a domain's sockets from this number on, as the service domain says; none if it does not.
+    pub fn flows(&mut self, key: u64, from: u32) -> Option<FlowPage> {
+        self.questions += 1;
+        let question = self.questions;
+        self.send(&Order::Flows { key, question, from }, &[]).ok()?;
+        self.await_said(LET_GO, |said| {
+            serde_json::from_slice::<ToldFlows>(said).ok().filter(|told| told.question == question)
+        })
+        .map(|told| told.page)
     }
 
     /// All domains that there are have been claimed.

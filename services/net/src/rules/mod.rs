@@ -1,5 +1,6 @@
 //! The virtual firewall-router: what a domain may reach, and who may reach it (Xen §3.3.5, docs/design.md §7).
 
+pub mod host;
 pub mod ledger;
 pub mod locals;
 pub mod logs;

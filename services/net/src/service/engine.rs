@@ -12,6 +12,7 @@ use doppel_abi_service::{OBJECTS, net};
 use doppel_ring::Ticket;
 use doppel_service::{Channel, Heartbeat, Load, Pace};
 use doppel_sys::datagram::Marks;
+use doppel_sys::shared;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use rustix::io::Errno;
@@ -20,6 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::channel::client::{Caller, Client, EngineRequest, Entity, Settings, Shared};
 use crate::channel::quota::{Account, Pools, SocketLease};
 use crate::flow::datagram::LONGEST;
+use crate::flow::live::FlowPage;
 use crate::flow::stream::Turn;
 use crate::names::directory::Directory;
 use crate::names::membership::Memberships;
@@ -101,6 +103,8 @@ impl Engine {
     /// What the host says.
     pub fn new() -> io::Result<Self> {
         let (poll, locals) = (Poll::new()?, LocalAddresses::open()?);
+        // It is read while that can be done.
+        let _ = crate::flow::options::algorithms();
         let fd = locals.socket().as_raw_fd();
         poll.registry().register(&mut SourceFd(&fd), LOCALS, Interest::READABLE)?;
         Ok(Self {
@@ -142,6 +146,8 @@ impl Engine {
             self.before.push(0);
             self.clients.len() - 1
         });
+        let algorithms = crate::flow::options::algorithms();
+        channel.memory().write(shared::offset(net::Congestion::PLACE), &algorithms.0);
         self.turns.admit(i);
         let watch = |fd: &dyn AsRawFd, token: usize| {
             self.poll.registry().register(
@@ -268,6 +274,11 @@ impl Engine {
             client.set_rules(rules, &mut || heart.iter_mut().for_each(Heartbeat::beat));
             self.queue(id.0);
         }
+    }
+
+    /// Flows of a client's sockets from this number on.
+    pub(crate) fn flows(&self, id: ClientId, from: u32) -> FlowPage {
+        self.place(id).and_then(|i| self.clients[i].as_ref()).map(|c| c.flows(from)).unwrap_or_default()
     }
 
     /// Whether a client is still served. One that broke the protocol is not.
@@ -578,9 +589,9 @@ impl Engine {
         match result {
             Ok((link, held, taken)) => {
                 if taken {
-                    client.begin_stream(socket, link, held, ticket, to);
+                    client.begin_stream(socket, link, held, ticket, (from_port, to));
                 } else {
-                    client.wait_for_taking(socket, link, held, ticket, to);
+                    client.wait_for_taking(socket, link, held, ticket, (from_port, to));
                 }
                 self.watch(i, socket, false);
             }
@@ -675,7 +686,8 @@ impl Engine {
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let waits = called.listens_everywhere(listener);
         let held_there = called.account.take(None).map_err(|_| Errno::CONNREFUSED)?;
-        let number = called.give(listener, theirs, held_there, from, to.port()).ok_or(Errno::CONNREFUSED)?;
+        let number =
+            called.give(listener, theirs, held_there, (from, from), to.port()).ok_or(Errno::CONNREFUSED)?;
         if waits {
             called.waits(number, caller);
         }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::channel::client::{Published, Settings};
 use crate::channel::quota::Quota;
+use crate::flow::live::FlowPage;
 use crate::names::membership::Membership;
 use crate::rules::ledger::Ledger;
 use crate::rules::policy::Log;
@@ -26,7 +27,7 @@ use crate::service::life::Life;
 pub(crate) const PACKET: usize = 64 << 10;
 
 /// Version of orders and channels: a manager may be of another build than the service domain it starts (an upgrade).
-pub(crate) const ORDERS: u32 = 6 << 16 | doppel_abi_service::VERSION;
+pub(crate) const ORDERS: u32 = 7 << 16 | doppel_abi_service::VERSION;
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,6 +65,16 @@ pub(crate) enum Order {
     Claim { key: u64 },
     /// There are no others.
     Claimed,
+    /// Say which flows a domain's sockets from this number on have. Answered by [`ToldFlows`].
+    Flows { key: u64, question: u64, from: u32 },
+}
+
+/// Flows that were asked for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ToldFlows {
+    /// As the order has it.
+    pub question: u64,
+    pub page: FlowPage,
 }
 
 /// What a service domain has of a domain's, by its own numbers of descriptors, for a supervisor that has taken over.
@@ -213,6 +224,7 @@ impl Server<'_> {
                     self.detach(key);
                 }
             }
+            Order::Flows { key, question, from } => self.tell_flows(key, question, from)?,
             Order::Detach { key, answer } => {
                 self.detach(key);
                 if answer {
@@ -256,6 +268,16 @@ impl Server<'_> {
             Some(Descriptors { memory: served.memory.as_raw_fd(), doorbell, sockets })
         });
         let answer = serde_json::to_vec(&HeldDescriptors { key, descriptors })?;
+        // Who waits no more does without.
+        let _ = rustix::net::send(self.control, &answer, SendFlags::NOSIGNAL);
+        Ok(())
+    }
+
+    /// Says which flows a domain has.
+    fn tell_flows(&self, key: u64, question: u64, from: u32) -> io::Result<()> {
+        let page =
+            self.clients.get(&key).map(|served| self.engine.flows(served.id, from)).unwrap_or_default();
+        let answer = serde_json::to_vec(&ToldFlows { question, page })?;
         // Who waits no more does without.
         let _ = rustix::net::send(self.control, &answer, SendFlags::NOSIGNAL);
         Ok(())

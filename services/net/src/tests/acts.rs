@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use doppel_abi_service::net::{
-    ACCEPTED, BUFFERS, End, Request, SIZE, SOCKETS, SocketHeader, SocketOption, up_buffer,
+    ACCEPTED, BUFFERS, End, MEASURES, Request, SIZE, SOCKETS, SocketHeader, SocketOption, up_buffer,
 };
 use doppel_abi_service::{Bells, ChannelHeader, OBJECTS, Requests, layout};
 use doppel_ring::{Producer, Ticket, Writer};
@@ -136,7 +136,7 @@ impl Hostile {
             return self.ask_for(kind, number, bytes);
         };
         let kind = 10 + byte(bytes) % 6;
-        if kind > 12 {
+        if kind > 13 {
             self.own[i] = None;
         }
         self.ask_for(kind, number, bytes);
@@ -155,8 +155,15 @@ impl Hostile {
             7..9 => Request::Datagrams { socket, at: end(bytes) },
             9 => Request::Echo { socket, at: end(bytes) },
             10 => Request::Peer { socket, to: end(bytes) },
-            11 => Request::Set { socket, option: SocketOption::NoDelay, value: word(bytes) },
+            11 => {
+                let option = SocketOption::ALL[usize::from(byte(bytes)) % SocketOption::ALL.len()];
+                let small = byte(bytes);
+                // Many values are small.
+                let value = if small < 128 { u32::from(small) } else { word(bytes) };
+                Request::Set { socket, option, value }
+            }
             12 => Request::Take { socket },
+            13 => Request::Measure { socket, place: u16::from(byte(bytes)) % MEASURES },
             _ => Request::Close { socket, reset: byte(bytes).is_multiple_of(2) },
         };
         self.tickets += 1;

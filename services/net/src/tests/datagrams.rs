@@ -55,6 +55,11 @@ impl Gram {
     }
 
     pub(super) fn next(&mut self, g: &Guest) -> Option<(SocketAddr, Vec<u8>)> {
+        self.next_with_header(g).map(|(head, bytes)| (crate::flow::address::socket_addr(&head.peer), bytes))
+    }
+
+    /// Likewise, or a record.
+    pub(super) fn next_with_header(&mut self, g: &Guest) -> Option<(DatagramHeader, Vec<u8>)> {
         let stream = g.socket(self.0.n).down();
         if self.0.down.waiting(&stream).unwrap() == 0 {
             let _ = self.0.down.sleep(&stream).unwrap();
@@ -78,7 +83,7 @@ impl Gram {
             g.mark(self.0.n);
         }
         self.1 = head.port;
-        Some((crate::flow::address::socket_addr(&head.peer), bytes))
+        Some((head, bytes))
     }
 }
 

@@ -206,9 +206,9 @@ fn net() -> Node {
             ("ip_local_port_range", || fixed("32768\t60999\n")),
             ("ip_unprivileged_port_start", || fixed("1024\n")),
             ("ping_group_range", || fixed("0\t2147483647\n")),
-            ("tcp_allowed_congestion_control", || fixed("reno cubic\n")),
-            ("tcp_available_congestion_control", || fixed("reno cubic\n")),
-            ("tcp_congestion_control", || fixed("cubic\n")),
+            ("tcp_allowed_congestion_control", || algorithms(usize::MAX)),
+            ("tcp_available_congestion_control", || algorithms(usize::MAX)),
+            ("tcp_congestion_control", || algorithms(1)),
             ("tcp_fastopen", || fixed("0\n")),
             ("tcp_fin_timeout", || fixed("60\n")),
             ("tcp_keepalive_intvl", || fixed("75\n")),
@@ -274,4 +274,13 @@ fn vm() -> Node {
         ("vfs_cache_pressure", || fixed("100\n")),
     ];
     dir(e)
+}
+
+/// Names of so many algorithms of congestion control.
+fn algorithms(most: usize) -> Node {
+    text(move || {
+        let all = crate::objects::net::outside::algorithms();
+        let names = all.names().take(most).map(String::from_utf8_lossy);
+        Ok(format!("{}\n", names.collect::<alloc::vec::Vec<_>>().join(" ")))
+    })
 }

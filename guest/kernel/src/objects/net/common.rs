@@ -126,6 +126,12 @@ impl Common {
         self.wake_all(PollEvents::ERR);
     }
 
+    /// The same without a wake-up, which is the caller's; it is SO_ERROR too.
+    pub fn note(&self, p: Problem) {
+        self.replace_error(p.errno);
+        self.errors.push(p);
+    }
+
     /// Options an accepted connection takes over from its listener.
     pub fn inherit(&self, from: &Self) {
         self.switches.store(from.switches.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -139,7 +145,6 @@ impl Common {
         self.linger.store(from.linger.load(Ordering::Relaxed), Ordering::Relaxed);
         self.rcvtimeo.store(from.rcvtimeo.load(Ordering::Relaxed), Ordering::Relaxed);
         self.sndtimeo.store(from.sndtimeo.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.priority.store(from.priority.load(Ordering::Relaxed), Ordering::Relaxed);
         self.mark.store(from.mark.load(Ordering::Relaxed), Ordering::Relaxed);
         self.device.store(from.device.load(Ordering::Relaxed), Ordering::Relaxed);
         self.rcvlowat.store(from.rcvlowat.load(Ordering::Relaxed), Ordering::Relaxed);

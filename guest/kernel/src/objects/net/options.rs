@@ -111,9 +111,9 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
         | c::SO_RCVBUFFORCE
         | c::SO_BUF_LOCK
         | c::SO_RCVLOWAT => {
-            return set_size(o, name, n);
+            return set_size(s, name, n);
         }
-        c::SO_PRIORITY | c::SO_MARK => return set_class(o, name, n),
+        c::SO_PRIORITY | c::SO_MARK => return set_class(s, name, n),
         c::SO_TIMESTAMP | c::SO_TIMESTAMPNS | c::SO_TIMESTAMP_NEW | c::SO_TIMESTAMPNS_NEW => {
             switch_timestamps(o, name, n != 0);
         }
@@ -175,18 +175,21 @@ fn set_filter(o: &Common, name: i32, v: &[u8], n: i32) -> Result<()> {
 }
 
 /// Sizes of buffers, and how much must be there.
-fn set_size(o: &Common, name: i32, n: i32) -> Result<()> {
+fn set_size(s: &dyn SocketOps, name: i32, n: i32) -> Result<()> {
+    let o = s.common();
     match name {
         c::SO_SNDBUF | c::SO_RCVBUF => {
             // A negative number is a huge one.
             let size = if n < 0 { c::MAX_BUF } else { n.min(c::MAX_BUF) };
             set_buffer(o, name == c::SO_SNDBUF, size);
+            s.switched(name);
         }
         c::SO_SNDBUFFORCE | c::SO_RCVBUFFORCE => {
             if !subject().cred().capable(CAP_NET_ADMIN) {
                 return Err(Errno::EPERM);
             }
             set_buffer(o, name == c::SO_SNDBUFFORCE, n.max(0));
+            s.switched(if name == c::SO_SNDBUFFORCE { c::SO_SNDBUF } else { c::SO_RCVBUF });
         }
         c::SO_BUF_LOCK => {
             if !(0..=3).contains(&n) {
@@ -211,7 +214,8 @@ fn set_size(o: &Common, name: i32, n: i32) -> Result<()> {
 }
 
 /// SO_PRIORITY and SO_MARK.
-fn set_class(o: &Common, name: i32, n: i32) -> Result<()> {
+fn set_class(s: &dyn SocketOps, name: i32, n: i32) -> Result<()> {
+    let o = s.common();
     let admin = subject().cred().capable(CAP_NET_ADMIN);
     match name {
         c::SO_PRIORITY => {
@@ -220,6 +224,7 @@ fn set_class(o: &Common, name: i32, n: i32) -> Result<()> {
                 return Err(Errno::EPERM);
             }
             o.priority.store(n as u32, Ordering::Relaxed);
+            s.switched(name);
         }
         c::SO_MARK => {
             if !admin {

@@ -129,7 +129,7 @@ pub trait SocketOps: Any + Send + Sync {
         Err(Errno::ENOPROTOOPT)
     }
 
-    /// A switch of SOL_SOCKET has another value now.
+    /// A switch, a buffer or the priority (SOL_SOCKET) has another value now.
     fn switched(&self, _option: i32) {}
 
     /// Whether it listens (SO_ACCEPTCONN).

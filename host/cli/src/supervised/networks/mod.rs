@@ -1,5 +1,7 @@
 //! `doppel network`: networks of the supervisor's domains.
 
+mod flows;
+
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -10,6 +12,7 @@ use doppel_api::{
 use doppel_client::{Client, Upload, query, segment};
 use serde_json::{Value, json};
 
+use self::flows::FlowsArgs;
 use super::create::labels;
 use super::show::Printed;
 use super::volumes::{InspectArgs, RemoveArgs, each};
@@ -37,6 +40,8 @@ pub enum NetworkCommand {
     Connect(ConnectArgs),
     /// Take a domain off a network: its connections over that end.
     Disconnect(DisconnectArgs),
+    /// Show connections and flows of datagrams that domains have now.
+    Flows(FlowsArgs),
 }
 
 /// Options of `doppel network create`.
@@ -174,6 +179,7 @@ pub fn run(command: &NetworkCommand) -> Outcome {
             });
         }
         NetworkCommand::Prune(args) => prune(&client, args)?,
+        NetworkCommand::Flows(args) => return flows::run(args),
         NetworkCommand::Connect(args) => {
             if args.ip.is_some() || args.ip6.is_some() {
                 return Err("--ip: a domain keeps the address that it has, in all of its networks".into());

@@ -195,10 +195,13 @@ pub(crate) enum KeeperCommand {
         /// All of them.
         rules: doppel_net::Rules,
     },
-    /// Counts what it uses.
+    /// Counts what it uses; or, with a place to begin from, tells its flows ([`Reply::Flows`]). An older keeper counts.
     Usage {
         /// Its id.
         id: String,
+        /// [`doppel_net::FlowPage::next`] of those before, or 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        flows: Option<u32>,
     },
     /// Forgets how domains ended: it has been written down.
     Ack {
@@ -519,6 +522,8 @@ pub(crate) enum Reply {
     },
     /// To [`KeeperCommand::Usage`].
     Usage(Box<Usage>),
+    /// To [`KeeperCommand::Usage`] with a place to begin from.
+    Flows(doppel_net::FlowPage),
     /// To [`KeeperCommand::Memory`].
     Memory {
         /// Its own pages, in bytes.

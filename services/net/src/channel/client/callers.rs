@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use doppel_abi_service::OBJECTS;
 use doppel_abi_service::net::{Answer, End};
@@ -13,6 +14,9 @@ use crate::channel::quota::SocketLease;
 use crate::flow::address;
 use crate::rules::policy::Flow;
 use crate::rules::{Direction, Protocol};
+
+/// The domain's port, and where a connection goes.
+pub(crate) type Ends = (u16, SocketAddr);
 
 impl Client {
     /// Something waits at a published port.
@@ -29,10 +33,10 @@ impl Client {
         link: OwnedFd,
         held: SocketLease,
         ticket: Ticket,
-        to: SocketAddr,
+        (from_port, to): Ends,
     ) {
         self.settings.counts.sent().began();
-        self.insert_stream(number, link, held, Flow::Out(to));
+        self.insert_stream(number, link, held, (Flow::Out(to), from_port));
         self.done(ticket, Ok(End::default()));
     }
 
@@ -43,16 +47,17 @@ impl Client {
         link: OwnedFd,
         held: SocketLease,
         ticket: Ticket,
-        to: SocketAddr,
+        (from_port, to): Ends,
     ) {
-        self.sockets.insert(number, Entity::Joining { link, held, ticket, to });
+        let since = Instant::now();
+        self.sockets.insert(number, Entity::Joining { link, held, ticket, to, from_port, since });
     }
 
     /// It has been taken; false if it is not waited for any more.
     pub fn taken(&mut self, Caller { socket, ticket, .. }: Caller) -> bool {
         match self.sockets.remove(&socket) {
-            Some(Entity::Joining { link, held, ticket: asked, to }) if asked == ticket => {
-                self.begin_stream(socket, link, held, ticket, to);
+            Some(Entity::Joining { link, held, ticket: asked, to, from_port, .. }) if asked == ticket => {
+                self.begin_stream(socket, link, held, ticket, (from_port, to));
                 true
             }
             other => {
@@ -67,13 +72,13 @@ impl Client {
         self.done(ticket, Err(why));
     }
 
-    /// Gives a listener a connection, of this number; none if the domain has no room for more.
+    /// Gives a listener a connection of `peer`, whom it sees as `seen`. Its number; none if the domain has no room for more.
     pub fn give(
         &mut self,
         listener: u32,
         link: OwnedFd,
         held: SocketLease,
-        peer: SocketAddr,
+        (peer, seen): (SocketAddr, SocketAddr),
         port: u16,
     ) -> Option<u32> {
         let number = match self.free.pop() {
@@ -86,9 +91,9 @@ impl Client {
         };
         socket_header(&self.channel, number).reset();
         self.settings.counts.received().began();
-        self.insert_stream(number, link, held, Flow::In(peer, port));
+        self.insert_stream(number, link, held, (Flow::In(peer, port), port));
         self.wishes.push(EngineRequest::Watch(number));
-        self.answer(Answer::Accepted { listener, socket: number, peer: address::end(peer), port });
+        self.answer(Answer::Accepted { listener, socket: number, peer: address::end(seen), port });
         Some(number)
     }
 

@@ -2,20 +2,22 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
-use doppel_abi_service::net::{ACCEPTED, BUFFER, End, Request, SocketOption};
+use doppel_abi_service::net::{ACCEPTED, BUFFER, End, Measure, Request, SocketOption, measure};
 use doppel_ring::Ticket;
 use doppel_service::Broken;
+use doppel_sys::shared;
 use rustix::io::Errno;
 use socket2::{Domain, SockRef, Socket, Type};
 
-use super::{Client, EngineRequest, Entity};
+use super::{Client, EngineRequest, Entity, Listening};
 use crate::channel::quota::Ports;
 use crate::channel::room::Room;
 use crate::flow::address::{self, errno};
 use crate::flow::datagram::{Datagrams, TurnContext};
-use crate::flow::options::set;
+use crate::flow::options::{Options, checked, measure_of, set, set_connected};
 use crate::flow::route::Route;
 use crate::rules::Protocol;
 
@@ -32,14 +34,16 @@ impl Client {
                 if !fresh(socket) {
                     return Err(Broken);
                 }
-                self.connect(socket, ticket, from.port, address::socket_addr(&to));
+                let options = self.prepared_for(socket);
+                self.connect(socket, ticket, from.port, address::socket_addr(&to), &options);
             }
             Request::Listen { socket, at, .. } => {
                 if !fresh(socket) {
                     return Err(Broken);
                 }
                 Room::new(self.account.clone(), socket).notice(self.channel.memory());
-                self.sockets.insert(socket, Entity::Listener(at));
+                let options = self.prepared_for(socket);
+                self.sockets.insert(socket, Entity::Listener(Listening { at, options }));
                 self.ports.entry(at.port).or_default().push(socket);
                 self.callers = (0..self.settings.published.len()).collect();
                 self.done(ticket, Ok(at));
@@ -80,6 +84,13 @@ impl Client {
                 };
                 self.done(ticket, result);
             }
+            Request::Measure { socket, place } => {
+                let result = self.measured(socket).map(|found| {
+                    self.channel.memory().write(shared::offset(measure(place)), &found.encode());
+                    End::default()
+                });
+                self.done(ticket, result);
+            }
             Request::Close { socket, reset } => self.close(socket, ticket, reset)?,
         }
         Ok(())
@@ -98,17 +109,43 @@ impl Client {
         }
     }
 
-    pub(super) fn set_option(&mut self, socket: u32, option: SocketOption, value: u32) -> Result<(), Errno> {
-        let published = &self.settings.published;
-        match self.sockets.get_mut(&socket) {
-            Some(Entity::Datagrams(d)) if option == SocketOption::ReceiveMarks => {
-                d.tell_marks(published.iter());
-                Ok(())
+    /// What was set of a socket that is made now.
+    fn prepared_for(&mut self, socket: u32) -> Options {
+        let prepared = self.prepared.take();
+        prepared.filter(|(number, _)| *number == socket).map(|(_, options)| options).unwrap_or_default()
+    }
+
+    pub(super) fn set_option(&mut self, number: u32, option: SocketOption, value: u32) -> Result<(), Errno> {
+        let value = checked(option, value)?;
+        match self.sockets.get_mut(&number) {
+            Some(Entity::Datagrams(d)) => d.set_option(option, value, &self.settings.published)?,
+            Some(Entity::Stream(s)) => set_connected(s.link().as_fd(), option, value)?,
+            Some(Entity::Connecting { socket, to, .. }) => {
+                set(socket.as_fd(), to.is_ipv6(), option, value)?;
             }
-            Some(Entity::Stream(s)) => set(SockRef::from(s.link()), option, value),
-            Some(Entity::Connecting { socket, .. }) => set(SockRef::from(&*socket), option, value),
-            Some(Entity::Joining { .. } | Entity::Listener(_) | Entity::Datagrams(_)) => Ok(()),
-            None => Err(Errno::BADF),
+            Some(Entity::Listener(l)) => {
+                l.options.put(option, value);
+                // The host's sockets have it when they are looked at.
+                self.callers = (0..self.settings.published.len()).collect();
+            }
+            Some(Entity::Joining { .. }) => {}
+            None if number < ACCEPTED => match &mut self.prepared {
+                Some((of, options)) if *of == number => options.put(option, value),
+                // Whoever prepares one makes it before the next.
+                other => other.insert((number, Options::default())).1.put(option, value),
+            },
+            None => return Err(Errno::BADF),
+        }
+        Ok(())
+    }
+
+    /// What the host knows of a socket.
+    fn measured(&self, number: u32) -> Result<Measure, Errno> {
+        match self.sockets.get(&number).ok_or(Errno::BADF)? {
+            Entity::Stream(s) => measure_of(s.link().as_fd()),
+            Entity::Datagrams(d) => d.connected().ok_or(Errno::NOTCONN).and_then(measure_of),
+            Entity::Connecting { socket, .. } => measure_of(socket.as_fd()),
+            Entity::Joining { .. } | Entity::Listener(_) => Err(Errno::NOTCONN),
         }
     }
 
@@ -145,7 +182,14 @@ impl Client {
         Ok(())
     }
 
-    pub(super) fn connect(&mut self, number: u32, ticket: Ticket, from_port: u16, to: SocketAddr) {
+    pub(super) fn connect(
+        &mut self,
+        number: u32,
+        ticket: Ticket,
+        from_port: u16,
+        to: SocketAddr,
+        options: &Options,
+    ) {
         let way = self.settings.route(to);
         let host = match self.policy.send(way, to, Protocol::Tcp, true).map(|()| way) {
             Ok(Route::Host(host) | Route::Names(Some(host))) => host,
@@ -160,8 +204,8 @@ impl Client {
             }
         };
         let begun = self.account.take(Some(Ports::Tcp)).and_then(|held| {
-            let socket = begin(host).map_err(|e| errno(&e))?;
-            Ok(Entity::Connecting { socket, held, ticket, to })
+            let socket = begin(host, options).map_err(|e| errno(&e))?;
+            Ok(Entity::Connecting { socket, held, ticket, to, from_port, since: Instant::now() })
         });
         match begun {
             Ok(entity) => {
@@ -174,28 +218,29 @@ impl Client {
 
     /// A connection of the host is made, or has failed.
     pub(super) fn connected(&mut self, number: u32) {
-        let Some(Entity::Connecting { socket, held, ticket, to }) = self.sockets.remove(&number) else {
-            return;
-        };
+        let Some(was) = self.sockets.remove(&number) else { return };
+        let Entity::Connecting { socket, held, ticket, to, from_port, since } = was else { return };
         let failed = match socket.take_error() {
             Ok(None) if socket.peer_addr().is_ok() => None,
             // Still under way: an event of its beginning.
             Ok(None) => {
-                self.sockets.insert(number, Entity::Connecting { socket, held, ticket, to });
+                let still = Entity::Connecting { socket, held, ticket, to, from_port, since };
+                self.sockets.insert(number, still);
                 return;
             }
             Ok(Some(e)) | Err(e) => Some(e),
         };
         match failed {
-            None => self.begin_stream(number, socket.into(), held, ticket, to),
+            None => self.begin_stream(number, socket.into(), held, ticket, (from_port, to)),
             Some(e) => self.done(ticket, Err(errno(&e))),
         }
     }
 }
 
-/// Begins to connect a socket of the host.
-fn begin(to: SocketAddr) -> io::Result<Socket> {
+/// Begins to connect a socket of the host that has these options.
+fn begin(to: SocketAddr, options: &Options) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking().cloexec(), None)?;
+    options.apply(socket.as_fd(), to.is_ipv6());
     match socket.connect(&to.into()) {
         Err(e) if Errno::from_io_error(&e) != Some(Errno::INPROGRESS) => Err(e),
         _ => Ok(socket),

@@ -43,7 +43,7 @@ impl Datagrams {
         }
         let new = self.is_new(to);
         let marks = Marks { hops: head.hops, class: head.class };
-        if let Some(real) = self.allowed(to, around)? {
+        if let Some(real) = self.allowed(to, len, around)? {
             return self.send_out(real, marks, len, around);
         }
         if echo::is_router(to.ip()) {

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use doppel_abi_service::net::SocketOption;
 use doppel_algo::net::ports::{EPHEMERAL_FIRST, EPHEMERAL_LAST, Ip, unmapped};
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, Addr};
 
@@ -18,6 +19,7 @@ use crate::objects::net::consts::{
     IP_TOS, IP_TTL, IPV6_HOPLIMIT, IPV6_TCLASS, SOCK_STREAM, SOL_IP, SOL_IPV6, SOL_SOCKET,
 };
 use crate::objects::net::interfaces;
+use crate::objects::net::outside::Setting;
 use crate::objects::net::socket::Marks;
 use crate::{Errno, Result};
 
@@ -113,7 +115,7 @@ impl IpOptions {
     }
 
     /// Whether errors of datagrams are kept (IP_RECVERR).
-    pub(super) fn keeps_errors(&self, family: u16) -> bool {
+    pub(crate) fn keeps_errors(&self, family: u16) -> bool {
         let key = if family == AF_INET { (SOL_IP, rows::IP_RECVERR) } else { (SOL_IPV6, rows::IPV6_RECVERR) };
         !self.set.is_empty() && self.on(key.0, key.1)
     }
@@ -156,6 +158,13 @@ impl IpOptions {
         [(SOL_IP, IP_TTL), (SOL_IP, IP_TOS), (SOL_IPV6, IPV6_UNICAST_HOPS), (SOL_IPV6, IPV6_TCLASS)]
             .iter()
             .any(|key| self.set.contains_key(key))
+    }
+
+    /// How the longest packet on a way is found out, where that was set (IP_MTU_DISCOVER, IPV6_MTU_DISCOVER).
+    pub(crate) fn discovers(&self) -> impl Iterator<Item = Setting> + use<> {
+        let of = |level, name, option| Some((option, self.set.get(&(level, name))?.unsigned_abs()));
+        let v4 = of(SOL_IP, rows::IP_MTU_DISCOVER, SocketOption::MtuDiscover);
+        v4.into_iter().chain(of(SOL_IPV6, rows::IPV6_MTU_DISCOVER, SocketOption::MtuDiscover6))
     }
 
     /// Control messages a datagram for `to` comes with at a socket of `family`.
@@ -388,6 +397,11 @@ fn set_raw(o: &mut IpOptions, value: &[u8]) -> Result<()> {
     raw.resize(value.len().next_multiple_of(4), END);
     o.raw = Some(raw.into());
     Ok(())
+}
+
+/// Whether it is the option that says the longest packet on the way to the peer.
+pub(super) fn is_mtu(level: i32, name: i32) -> bool {
+    matches!((level, name), (SOL_IP, IP_MTU) | (SOL_IPV6, rows::IPV6_MTU))
 }
 
 /// Longest packet to an address: the interface's, which has no larger one for IP than 65,535.

@@ -7,6 +7,7 @@ pub(super) const IPV6_UNICAST_HOPS: i32 = 16;
 pub(super) const IPV6_MULTICAST_IF: i32 = 17;
 pub(super) const IPV6_MULTICAST_HOPS: i32 = 18;
 pub(super) const IPV6_MULTICAST_LOOP: i32 = 19;
+pub(super) const IPV6_MTU_DISCOVER: i32 = 23;
 pub(super) const IPV6_MTU: i32 = 24;
 pub(super) const IPV6_RECVERR: i32 = 25;
 pub(super) const IPV6_V6ONLY: i32 = 26;
@@ -25,6 +26,7 @@ pub(super) const IPV6_UNICAST_IF: i32 = 76;
 pub(super) const IPV6_FREEBIND: i32 = 78;
 pub(super) const IP_OPTIONS: i32 = 4;
 pub(super) const IP_PKTINFO: i32 = 8;
+pub(super) const IP_MTU_DISCOVER: i32 = 10;
 pub(super) const IP_RECVERR: i32 = 11;
 pub(super) const IP_RECVTTL: i32 = 12;
 pub(super) const IP_RECVTOS: i32 = 13;
@@ -101,7 +103,7 @@ pub(super) const IP: [Row; 28] = [
     switch(6, 0),                                                // RECVOPTS
     switch(7, 0),                                                // RETOPTS
     switch(IP_PKTINFO, 0),
-    row(10, 1, Kind::Number(0, 5), Length::Nothing), // MTU_DISCOVER
+    row(IP_MTU_DISCOVER, 1, Kind::Number(0, 5), Length::Nothing),
     switch(IP_RECVERR, 0),
     switch(IP_RECVTTL, 0),
     switch(IP_RECVTOS, 0),
@@ -145,7 +147,7 @@ pub(super) const IPV6: [Row; 35] = [
     datagrams(v6(IPV6_MULTICAST_HOPS, 1, Kind::OrDefault(0, 255)), Errno::ENOPROTOOPT),
     v6(IPV6_MULTICAST_LOOP, 1, Kind::Number(0, 1)),
     v6(22, 0, Kind::Fixed(Errno::ENOPROTOOPT)), // ROUTER_ALERT
-    v6(23, 1, Kind::Number(0, 5)),              // MTU_DISCOVER
+    v6(IPV6_MTU_DISCOVER, 1, Kind::Number(0, 5)),
     v6(IPV6_MTU, 0, Kind::Any),
     switch6(IPV6_RECVERR, 0),
     switch6(IPV6_MULTICAST_ALL, 1),

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use doppel_algo::net::ports::{Ip, PortTable, mapped, unmapped};
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, Addr};
@@ -70,6 +70,8 @@ pub struct Udp {
     pub(crate) inner: SpinLock<Inner>,
     /// A datagram may be in the making.
     pub(super) corked: AtomicBool,
+    /// For which families the service was asked to tell errors.
+    pub(crate) told_errors: AtomicU32,
 }
 
 impl Udp {
@@ -106,6 +108,7 @@ impl Udp {
                 told: None,
             }),
             corked: AtomicBool::new(false),
+            told_errors: AtomicU32::new(0),
         })
     }
 
@@ -356,6 +359,11 @@ impl SocketOps for Udp {
     }
 
     fn get_option(&self, level: i32, name: i32) -> Result<Vec<u8>> {
+        if ipopts::is_mtu(level, name)
+            && let Some(mtu) = self.far_mtu()
+        {
+            return Ok(mtu.to_ne_bytes().to_vec());
+        }
         let i = self.inner.lock();
         if self.has_options(level) {
             return i.udp.get(self.is_lite(), name);
@@ -386,10 +394,14 @@ impl SocketOps for Udp {
             }
         }
         self.want_marks();
+        self.tell_options();
         Ok(())
     }
 
     fn switched(&self, option: i32) {
+        if matches!(option, c::SO_SNDBUF | c::SO_RCVBUF | c::SO_PRIORITY) {
+            self.tell_options();
+        }
         let port = self.inner.lock().port;
         if let (c::SO_REUSEADDR | c::SO_REUSEPORT, Some(port)) = (option, port) {
             let ports = PORTS.get();

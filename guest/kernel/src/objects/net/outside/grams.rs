@@ -95,8 +95,8 @@ impl Grams {
         true
     }
 
-    /// The next datagram, where it comes from, and how.
-    pub fn next(&self) -> Option<(End, Marks, Vec<u8>)> {
+    /// The next datagram or record, with its header.
+    pub fn next(&self) -> Option<(DatagramHeader, Vec<u8>)> {
         let s = channel::socket(self.number).down();
         let mut down = self.down.lock();
         let waiting = down.waiting(&s).unwrap_or(0) as usize;
@@ -131,8 +131,7 @@ impl Grams {
         if notify {
             mark(self.number);
         }
-        let marks = Marks { hops: head.hops.into(), class: head.class.into() };
-        sound.then_some((head.peer, marks, data))
+        sound.then_some((head, data))
     }
 
     /// Asks to be marked when a datagram comes; false if one has.

@@ -10,7 +10,9 @@ mod far;
 pub mod files;
 mod grams;
 mod link;
+mod measure;
 mod resume;
+mod settings;
 pub mod udp;
 mod watch;
 
@@ -19,7 +21,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use doppel_abi_service::net::{End, Request};
+use doppel_abi_service::net::{End, Request, SocketOption};
 use doppel_abi_service::sleeps;
 use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
@@ -31,6 +33,7 @@ pub use far::Far;
 pub use grams::Grams;
 use link::Link;
 pub use resume::resumed;
+pub use settings::{Setting, algorithms, of_common};
 pub(crate) use watch::{SOURCE, Watch, used};
 
 /// A request under way, and whom its answer concerns.
@@ -38,6 +41,8 @@ enum Pending {
     Connect(Weak<dyn Outside>),
     Listen,
     Set,
+    /// What the host knows of a socket: in which place, and which question that is.
+    Measure(u16, u64),
     /// The number is free then, and whoever lingers may go.
     Close(u32, Option<Arc<dyn Outside>>),
 }
@@ -83,6 +88,8 @@ pub struct Network {
     holds: AtomicBool,
     /// Bytes charged for what is to come ([`ahead`]).
     ahead: AtomicU64,
+    /// What the host knows of sockets, where that is asked for.
+    measures: measure::Measures,
 }
 
 /// The domain's.
@@ -148,6 +155,7 @@ impl Network {
                         t.parted();
                     }
                 }
+                Pending::Measure(place, id) => self.measures.answered(place, id, result),
                 Pending::Listen | Pending::Set => {}
             }
         }
@@ -170,6 +178,7 @@ impl Network {
 
     /// The service domain was replaced: connections are reset, listeners and datagram sockets are registered again.
     fn lose(&self) {
+        self.measures.lose();
         for (n, socket) in self.reset_all(true) {
             socket.again(self, n);
         }
@@ -237,17 +246,29 @@ impl Network {
         self.sockets.lock().insert(n, socket);
     }
 
-    /// Begins to connect.
-    pub fn connect(&self, n: u32, socket: Weak<dyn Outside>, from: End, to: End) {
-        self.ask(Pending::Connect(socket), Request::Connect { socket: n, from, to });
+    /// Begins to connect a socket with these options.
+    pub fn connect(&self, n: u32, socket: Weak<dyn Outside>, from: End, to: End, options: &[Setting]) {
+        self.make(n, options, Pending::Connect(socket), Request::Connect { socket: n, from, to });
     }
 
-    /// Takes connections from now on.
-    pub fn listen(&self, n: u32, at: End, backlog: usize) {
+    /// Has the service make a socket that is to have these options. It knows them of one at a time before that, so nothing comes
+    /// between.
+    fn make(&self, n: u32, options: &[Setting], pending: Pending, request: Request) {
+        let mut link = self.link.lock();
+        for &(option, value) in options {
+            link.ask(Pending::Set, Request::Set { socket: n, option, value });
+        }
+        link.ask(pending, request);
+        drop(link);
+        channel::ring_service();
+    }
+
+    /// Takes connections from now on, which have these options.
+    pub fn listen(&self, n: u32, at: End, backlog: usize, options: &[Setting]) {
         let backlog = u16::try_from(backlog).unwrap_or(u16::MAX);
         // Bytes may come with a connection, before a page of its buffer is touched: the service sees by this that it will be.
         channel::touch(n, 0, 1);
-        self.ask(Pending::Listen, Request::Listen { socket: n, at, backlog });
+        self.make(n, options, Pending::Listen, Request::Listen { socket: n, at, backlog });
     }
 
     /// Makes a datagram socket.
@@ -281,8 +302,8 @@ impl Network {
         self.ask(Pending::Close(n, lingering), Request::Close { socket: n, reset });
     }
 
-    /// Sets an option of a connection.
-    pub fn set(&self, n: u32, option: doppel_abi_service::net::SocketOption, value: u32) {
+    /// Sets an option of a socket.
+    pub fn set(&self, n: u32, option: SocketOption, value: u32) {
         self.ask(Pending::Set, Request::Set { socket: n, option, value });
     }
 }

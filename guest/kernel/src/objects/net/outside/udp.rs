@@ -4,19 +4,23 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use doppel_abi_service::net::SocketOption;
+use doppel_abi_service::net::{DatagramHeader, ErrorRecord, SocketOption};
 use doppel_algo::net::ports::unmapped;
+use doppel_algo::net::sockaddr::{AF_INET, AF_INET6};
 
 use crate::core::sched::PollEvents;
 use crate::core::time;
 use crate::objects::net::common::{MSG_OVERHEAD, wait};
 use crate::objects::net::consts::Shutdown;
+use crate::objects::net::errqueue::Problem;
 use crate::objects::net::inet::udp::{Datagram, Inner, Udp};
 use crate::objects::net::inet::{End, is_local, own_address};
-use crate::objects::net::outside::{self, Grams, Network, Outside};
+use crate::objects::net::outside::{self, Grams, Network, Outside, of_common};
 use crate::objects::net::socket::Marks;
 use crate::{Errno, Result};
 
+/// Most bytes of what was sent that are kept with an error: as many as ICMP tells.
+const MOST_TOLD: usize = 1280;
 /// Room for any datagram.
 const ANY: usize = u16::MAX as usize;
 
@@ -50,6 +54,9 @@ impl Udp {
         self.register(network, number, &i.local);
         drop(i);
         self.want_marks();
+        // This socket of the service's has not been asked for any.
+        self.told_errors.store(0, Ordering::SeqCst);
+        self.tell_options();
         Ok(far)
     }
 
@@ -72,6 +79,24 @@ impl Udp {
         };
         if let (Some(far), Some(network)) = (far, outside::network()) {
             network.set(far.number(), SocketOption::ReceiveMarks, 1);
+        }
+    }
+
+    /// Tells the service of options that the host's sockets have too: of all that were set.
+    pub(crate) fn tell_options(&self) {
+        let Some(network) = outside::network() else { return };
+        let (far, set, errors) = {
+            let i = self.inner.lock();
+            let Some(far) = i.far.clone() else { return };
+            let errors = u32::from(i.ip.keeps_errors(AF_INET)) | u32::from(i.ip.keeps_errors(AF_INET6)) << 1;
+            (far, i.ip.discovers(), errors)
+        };
+        for (option, value) in set.chain(of_common(&self.common)) {
+            network.set(far.number(), option, value);
+        }
+        // Once told of, it is told when it is over, too.
+        if self.told_errors.swap(errors, Ordering::SeqCst) != errors {
+            network.set(far.number(), SocketOption::ReceiveErrors, errors);
         }
     }
 
@@ -143,11 +168,50 @@ impl Udp {
         let room = self.common.rcvbuf.load(Ordering::Relaxed);
         while i.used < room {
             match far.next() {
-                Some((from, marks, data)) => self.take_in(i, from.into(), marks, data),
+                Some((head, data)) if head.is_record() => self.take_record(&head, &data),
+                Some((head, data)) => {
+                    let marks = Marks { hops: head.hops.into(), class: head.class.into() };
+                    self.take_in(i, head.peer.into(), marks, data);
+                }
                 None if far.wait_for_more() => return,
                 None => {}
             }
         }
+    }
+
+    /// Notes an error of a datagram that was sent, if a program wants to know; who waits is woken without the lock ([`Self::news`]).
+    fn take_record(&self, head: &DatagramHeader, data: &[u8]) {
+        let Some((record, sent)) = ErrorRecord::decode(data) else { return };
+        let to = End::from(head.peer);
+        let errors = self.told_errors.load(Ordering::SeqCst);
+        let wanted = errors & if unmapped(&to.ip).is_some() { 1 } else { 2 } != 0;
+        // What is no error of Linux' says nothing.
+        if !wanted || !(1..4096).contains(&record.errno) {
+            return;
+        }
+        let offender = End { ip: record.offender, port: 0 };
+        self.common.note(Problem {
+            errno: record.errno,
+            origin: record.origin,
+            kind: record.kind,
+            code: record.code,
+            info: record.info,
+            data: 0,
+            offender: (record.offender != [0; 16]).then(|| offender.show(self.common.domain)),
+            to: Some(to.show(self.common.domain)),
+            payload: Arc::new(sent[..sent.len().min(MOST_TOLD)].to_vec()),
+        });
+    }
+
+    /// The longest packet to the peer, if that is outside and the host knows it.
+    pub(crate) fn far_mtu(&self) -> Option<u32> {
+        let far = {
+            let i = self.inner.lock();
+            i.asked?;
+            i.far.clone()?
+        };
+        let said = outside::network()?.measure(far.number())?;
+        (said.mtu > 0).then_some(said.mtu)
     }
 
     fn take_in(&self, i: &mut Inner, from: End, marks: Marks, data: Vec<u8>) {
@@ -200,6 +264,9 @@ impl Outside for Udp {
         if some {
             self.common.wake_read(PollEvents::READABLE);
         }
+        if self.common.has_error() {
+            self.common.wake_all(PollEvents::ERR);
+        }
         if !self.common.wq.is_empty() && far.fits(ANY) {
             self.common.wake_write(PollEvents::WRITABLE | PollEvents::WRBAND);
         }
@@ -215,10 +282,12 @@ impl Outside for Udp {
             let Some(far) = &i.far else { return };
             far.restart();
             far.wait_for_more();
+            self.told_errors.store(0, Ordering::SeqCst);
             self.register(network, n, &i.local);
             i.asked
         };
         self.want_marks();
+        self.tell_options();
         if let Some(to) = asked {
             network.peer(n, self.weak(), to.into());
         }

@@ -10,6 +10,7 @@ mod end;
 mod inside;
 mod options;
 mod outside;
+mod told;
 mod transport;
 
 use crate::objects::net::inet::PORTS;
@@ -458,6 +459,11 @@ impl SocketOps for Tcp {
         if level == c::SOL_TCP {
             options::get(self, name)
         } else {
+            if ipopts::is_mtu(level, name)
+                && let Some(m) = options::measured(self).filter(|m| m.mtu > 0)
+            {
+                return Ok(m.mtu.to_ne_bytes().to_vec());
+            }
             let i = self.inner.lock();
             let peer = (i.state == State::Established).then_some(&i.remote);
             ipopts::get(&i.ip, &self.common, i.port.unwrap_or(0), peer, level, name)
@@ -473,7 +479,7 @@ impl SocketOps for Tcp {
             let fixed = i.port.is_some();
             ipopts::set(&mut i.ip, &self.common, fixed, level, name, value)?;
         }
-        options::tell_marks(self);
+        told::of_address(self);
         Ok(())
     }
 
@@ -502,9 +508,7 @@ impl SocketOps for Tcp {
     }
 
     fn switched(&self, option: i32) {
-        if option == c::SO_KEEPALIVE {
-            options::tell_keepalive(self);
-        }
+        told::switched(self, option);
         let port = self.inner.lock().port;
         if let (c::SO_REUSEADDR | c::SO_REUSEPORT, Some(port)) = (option, port) {
             let ports = PORTS.get();

@@ -1,17 +1,16 @@
 //! Options at TCP level (`tcp(7)`). Most only matter on a wire and are kept to be shown again.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use doppel_abi_service::net::SocketOption;
-use doppel_algo::net::ports::unmapped;
+use doppel_abi_service::net::{Congestion, Measure};
 
-use super::{State, Tcp};
+use super::{State, Tcp, told};
 use crate::core::time;
-use crate::objects::net::consts::{SO_KEEPALIVE, SOMAXCONN};
+use crate::objects::net::consts::SOMAXCONN;
 use crate::objects::net::options::int;
-use crate::objects::net::outside::{self, Far, Network};
-use crate::objects::net::socket::Marks;
+use crate::objects::net::outside::{self, algorithms};
 use crate::{Errno, Result};
 
 const TCP_MAXSEG: i32 = 2;
@@ -37,6 +36,8 @@ const TCP_IS_MPTCP: i32 = 43;
 const LOOPBACK_MSS: i32 = 65_483;
 /// Largest segment before there is a connection.
 const DEFAULT_MSS: i32 = 536;
+/// Where `struct tcp_info` has the largest segment.
+const SND_MSS: usize = 16;
 /// Longest packet to the outside.
 const OUTSIDE_MTU: u32 = 1500;
 /// Longest time TCP_LINGER2 takes, and what it is by default (`net.ipv4.tcp_fin_timeout`), in seconds.
@@ -44,10 +45,8 @@ const MOST_LINGER: i32 = 120;
 const FIN_TIMEOUT: i32 = 60;
 /// Least window that TCP_WINDOW_CLAMP takes: half the least receive buffer.
 const LEAST_WINDOW: i32 = 1152;
-/// Algorithms there are (`net.ipv4.tcp_available_congestion_control`); the first is the default.
-const CONGESTION: [&[u8]; 2] = [b"cubic", b"reno"];
-/// Longest name of one.
-const CONGESTION_NAME: usize = 16;
+/// Longest name of an algorithm.
+const CONGESTION_NAME: usize = Congestion::NAME;
 
 /// Options that are plain numbers: name, default, least and greatest value taken.
 const NUMBERS: [(i32, i32, i32, i32); 22] = [
@@ -81,8 +80,8 @@ const SWITCHES: [i32; 3] = [1, 3, 12];
 #[derive(Clone, Default)]
 pub(crate) struct TcpOptions {
     set: BTreeMap<i32, i32>,
-    /// Place in [`CONGESTION`].
-    congestion: usize,
+    /// Name of the algorithm.
+    congestion: Option<Box<[u8]>>,
 }
 
 impl TcpOptions {
@@ -91,11 +90,26 @@ impl TcpOptions {
         u64::try_from(self.set.get(&TCP_LINGER2).copied().unwrap_or(FIN_TIMEOUT)).ok()
     }
 
+    /// What was set, by name.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (i32, i32)> {
+        self.set.iter().map(|(name, v)| (*name, *v))
+    }
+
+    /// The algorithm that was chosen (TCP_CONGESTION).
+    pub(super) fn congestion(&self) -> Option<&[u8]> {
+        self.congestion.as_deref()
+    }
+
     /// Whether connections are only accepted once there are bytes (TCP_DEFER_ACCEPT), and the seconds after which they
     /// are without.
     pub(super) fn defers(&self) -> Option<u64> {
         self.set.get(&TCP_DEFER_ACCEPT).filter(|s| **s > 0).map(|s| u64::from(s.unsigned_abs()))
     }
+}
+
+/// Whether TCP_CORK is on.
+pub(super) fn is_corked(s: &Tcp) -> bool {
+    s.inner.lock().tcp.set.get(&TCP_CORK).is_some_and(|v| *v != 0)
 }
 
 /// TCP_DEFER_ACCEPT is counted in repetitions of a SYN, which come after 1, 2, 4 seconds and so on.
@@ -122,8 +136,12 @@ pub(super) fn set(s: &Tcp, name: i32, value: &[u8]) -> Result<()> {
         }
         let value = &value[..value.len().min(CONGESTION_NAME - 1)];
         let asked = value.split(|b| *b == 0).next().unwrap_or_default();
-        let known = CONGESTION.iter().position(|k| name == TCP_CONGESTION && *k == asked);
-        s.inner.lock().tcp.congestion = known.ok_or(Errno::ENOENT)?;
+        let known = name == TCP_CONGESTION && algorithms().names().any(|k| k == asked);
+        if !known {
+            return Err(Errno::ENOENT);
+        }
+        s.inner.lock().tcp.congestion = Some(asked.into());
+        told::congestion(s);
         return Ok(());
     }
     let mut v = int(value)?;
@@ -155,59 +173,36 @@ pub(super) fn set(s: &Tcp, name: i32, value: &[u8]) -> Result<()> {
         _ => {}
     }
     s.inner.lock().tcp.set.insert(name, v);
-    if let (Some(far), Some(network)) = (s.far(), outside::network()) {
-        tell_one(network, &far, name, v);
+    if name == TCP_CORK
+        && let Some(far) = s.far()
+    {
+        far.cork(v != 0);
     }
+    told::one(s, name, v);
     Ok(())
 }
 
-/// Tells the network service what was set of a connection before it had it.
-pub(crate) fn tell(s: &Tcp, network: &Network, far: &Far) {
-    let set = s.inner.lock().tcp.set.clone();
-    for (name, v) in set {
-        tell_one(network, far, name, v);
-    }
-    if s.common.on(SO_KEEPALIVE) {
-        network.set(far.number(), SocketOption::KeepAlive, 1);
-    }
-    tell_marks(s);
+/// What the host knows of a connection to outside.
+pub(super) fn measured(s: &Tcp) -> Option<Box<Measure>> {
+    let far = s.far()?;
+    // As for every call that uses one: what was held back goes before the thread waits.
+    outside::used();
+    outside::network()?.measure(far.number())
 }
 
-/// The same of SO_KEEPALIVE, which was changed.
-pub(super) fn tell_keepalive(s: &Tcp) {
-    if let (Some(far), Some(network)) = (s.far(), outside::network()) {
-        network.set(far.number(), SocketOption::KeepAlive, s.common.on(SO_KEEPALIVE).into());
-    }
+/// A word of `struct tcp_info`, if the host says it.
+fn word_of(m: &Measure, at: usize) -> Option<u32> {
+    let known = m.info.get(..m.len.into())?.get(at..at + 4)?;
+    known.first_chunk().map(|b| u32::from_ne_bytes(*b))
 }
 
-/// The same of hops and class of its packets.
-pub(super) fn tell_marks(s: &Tcp) {
-    let (far, marks) = {
-        let i = s.inner.lock();
-        let v6 = unmapped(&i.remote.ip).is_none();
-        (i.far.clone(), i.ip.has_marks().then(|| i.ip.marks(v6, false, Marks::default())))
-    };
-    if let (Some(far), Some(marks), Some(network)) = (far, marks, outside::network()) {
-        network.set(far.number(), SocketOption::Hops, marks.hops.unsigned_abs());
-        network.set(far.number(), SocketOption::TypeOfService, marks.class.unsigned_abs());
-    }
+/// Largest segment of a connection.
+fn current_mss(s: &Tcp) -> u32 {
+    let said = measured(s).and_then(|m| word_of(&m, SND_MSS)).filter(|n| (1..=65_535).contains(n));
+    said.unwrap_or_else(|| mss(s))
 }
 
-fn tell_one(network: &Network, far: &Far, name: i32, v: i32) {
-    let option = match name {
-        1 => SocketOption::NoDelay,
-        TCP_CORK => return far.cork(v != 0),
-        4 => SocketOption::KeepIdle,
-        5 => SocketOption::KeepInterval,
-        6 => SocketOption::KeepCount,
-        18 => SocketOption::UserTimeout,
-        // The rest stays here, to be shown again.
-        _ => return,
-    };
-    network.set(far.number(), option, v.unsigned_abs());
-}
-
-/// Largest segment: over Ethernet there are headers of 20 bytes each and a time stamp.
+/// Largest segment where nobody says it: over Ethernet there are headers of 20 bytes each and a time stamp.
 fn mss(s: &Tcp) -> u32 {
     if s.far().is_some() { OUTSIDE_MTU - 52 } else { LOOPBACK_MSS as u32 }
 }
@@ -216,7 +211,9 @@ fn mss(s: &Tcp) -> u32 {
 pub(super) fn get(s: &Tcp, name: i32) -> Result<Vec<u8>> {
     match name {
         TCP_CONGESTION => {
-            let mut b = CONGESTION[s.inner.lock().tcp.congestion].to_vec();
+            let set = s.inner.lock().tcp.congestion.clone();
+            let mut b =
+                set.map_or_else(|| algorithms().names().next().unwrap_or_default().to_vec(), Vec::from);
             b.resize(CONGESTION_NAME, 0);
             Ok(b)
         }
@@ -226,13 +223,19 @@ pub(super) fn get(s: &Tcp, name: i32) -> Result<Vec<u8>> {
         TCP_REPAIR_QUEUE | TCP_QUEUE_SEQ | TCP_REPAIR_WINDOW => Err(Errno::EINVAL),
         TCP_SAVED_SYN | TCP_ULP | TCP_CC_INFO => Ok(Vec::new()),
         TCP_INFO => {
+            if let Some(m) = measured(s).filter(|m| usize::from(m.len) > SND_MSS) {
+                let mut info = m.info[..m.len.into()].to_vec();
+                // Of what was sent and ended the host may not know yet.
+                info[0] = s.tcp_info_state();
+                return Ok(info);
+            }
             // struct tcp_info: the state, then what tools look at on an idle loopback connection.
             let mut info = alloc::vec![0u8; 104];
             info[0] = s.tcp_info_state();
             let mut word = |at: usize, v: u32| info[at..at + 4].copy_from_slice(&v.to_ne_bytes());
             word(8, 200_000); // rto
             word(12, 40_000); // ato
-            word(16, mss(s)); // snd_mss
+            word(SND_MSS, mss(s)); // snd_mss
             word(20, mss(s)); // rcv_mss
             word(60, if s.far().is_some() { OUTSIDE_MTU } else { 65_535 }); // pmtu
             word(68, 20); // rtt
@@ -254,8 +257,8 @@ pub(super) fn get(s: &Tcp, name: i32) -> Result<Vec<u8>> {
                 // The largest asked for, and then what fits the way.
                 (TCP_MAXSEG, Some(v @ 1..)) if fresh => v,
                 (TCP_MAXSEG, _) if fresh => known.1,
-                (TCP_MAXSEG, Some(v @ 1..)) => v.min(mss(s) as i32),
-                (TCP_MAXSEG, _) => mss(s) as i32,
+                (TCP_MAXSEG, Some(v @ 1..)) => v.min(current_mss(s) as i32),
+                (TCP_MAXSEG, _) => current_mss(s) as i32,
                 (_, set) => set.unwrap_or(known.1),
             };
             Ok(v.to_ne_bytes().to_vec())

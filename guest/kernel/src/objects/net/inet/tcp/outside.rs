@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use doppel_abi_service::net as abi;
 
 use super::transport::Transport;
-use super::{BOTH, Inner, State, Tcp, Told, options};
+use super::{BOTH, Inner, State, Tcp, Told, options, told};
 use crate::core::sched::PollEvents;
 use crate::core::time;
 use crate::objects::net::common::wait;
@@ -35,15 +35,17 @@ impl Tcp {
             self.inner.lock().local.ip = source;
         }
         let number = network.number(self.weak())?;
+        let far = network.far(number);
+        far.cork(options::is_corked(self));
         let from = {
             let mut i = self.inner.lock();
             i.state = State::Connecting;
             i.shut = Shutdown::empty();
             i.remote = to;
-            i.far = Some(network.far(number));
+            i.far = Some(far);
             i.local
         };
-        network.connect(number, self.weak(), from.into(), to.into());
+        network.connect(number, self.weak(), from.into(), to.into(), &told::of_connection(self));
         if nonblock {
             self.inner.lock().told = Told::Success;
             return Err(Errno::EINPROGRESS);
@@ -77,7 +79,7 @@ impl Tcp {
             let i = self.inner.lock();
             (i.local, i.max_backlog)
         };
-        network.listen(n, at.into(), backlog);
+        network.listen(n, at.into(), backlog, &told::of_listener(self));
     }
 
     /// Gives up what it has outside.
@@ -127,7 +129,6 @@ impl Outside for Tcp {
         match result {
             Ok(()) => {
                 self.widen();
-                options::tell(self, network, &far);
                 self.common.wake_all(WRITABLE);
             }
             Err(e) => {
@@ -162,7 +163,9 @@ impl Outside for Tcp {
             server.widen();
             i.backlog.push_back(server.clone());
         }
-        options::tell(&server, network, &far);
+        // Its other options are the listener's, which the service knows.
+        far.cork(options::is_corked(&server));
+        told::inherited(&server);
         self.common.wake_read(READABLE);
         true
     }
