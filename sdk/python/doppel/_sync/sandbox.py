@@ -411,7 +411,7 @@ class Sandbox:
         return decode(DomainStats, self._client.request("GET", f"{self._path}/stats"))
 
     def flows(self, *, limit: int | None = None, after: str | None = None) -> FlowList:
-        """Its connections and flows of datagrams: at most `limit` (1,000 if not said), behind `next` of those before."""
+        """Its connections and flows of datagrams: at most `limit` (1,000 if not said), behind the last `next`."""
         params = present(limit=limit, after=after)
         return decode(FlowList, self._client.request("GET", f"{self._path}/flows", params=params))
 
