@@ -289,3 +289,35 @@ CASE(xattr_trusted_needs_root) {
     chmod("x", 0666);
     AS_USER(CHECK_ERR(setxattr("x", "trusted.a", "1", 1, 0), EPERM); CHECK(setxattr("x", "user.z", "1", 1, 0) == 0));
 }
+
+CASE(cachestat_counts_pages) {
+    struct { uint64_t offset, len; } r = {0, 0};
+    struct { uint64_t cache, dirty, writeback, evicted, recently; } s;
+    scratch();
+    int fd = mkfile("f", "");
+    if (syscall(451, fd, &r, &s, 0) < 0 && errno == ENOSYS) SKIP("the kernel has no cachestat");
+    CHECK(syscall(451, fd, &r, &s, 0) == 0 && s.cache == 0 && s.evicted == 0);
+    char page[4096] = {1};
+    for (int i = 0; i < 8; i++) CHECK_EQ(write(fd, page, sizeof page), sizeof page);
+    CHECK_EQ(write(fd, page, 1), 1);
+    CHECK_EQ(syscall(451, fd, &r, &s, 0), 0);
+    CHECK_EQ(s.cache, 9);
+    r.offset = 4096, r.len = 8192;
+    CHECK_EQ(syscall(451, fd, &r, &s, 0), 0);
+    CHECK_EQ(s.cache, 2);
+    r.offset = 4095, r.len = 2;
+    CHECK_EQ(syscall(451, fd, &r, &s, 0), 0);
+    CHECK_EQ(s.cache, 2);
+    r.offset = 1 << 20, r.len = 0;
+    CHECK(syscall(451, fd, &r, &s, 0) == 0 && s.cache == 0);
+    CHECK_ERR(syscall(451, fd, &r, &s, 1), EINVAL);
+    CHECK_ERR(syscall(451, -1, &r, &s, 0), EBADF);
+    CHECK_ERR(syscall(451, fd, noaccess(), &s, 0), EFAULT);
+    CHECK_ERR(syscall(451, fd, &r, noaccess(), 0), EFAULT);
+    // Whoever may neither write a file nor owns it learns nothing.
+    CHECK(chmod("f", 0644) == 0 && chmod(".", 0755) == 0);
+    CHECK_OK(setuid(1000));
+    int other = CHECK_OK(open("f", O_RDONLY));
+    CHECK_ERR(syscall(451, other, &r, &s, 0), EPERM);
+    CHECK_EQ(syscall(451, fd, &r, &s, 0), 0);
+}

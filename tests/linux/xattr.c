@@ -193,3 +193,69 @@ CASE(not_on_pipes_and_proc) {
     CHECK_ERR(setxattr("/proc/self/status", "user.a", "1", 1, 0), EOPNOTSUPP);
     CHECK_ERR(getxattr("/proc/self/status", "user.a", b, 4), EOPNOTSUPP);
 }
+
+// setxattrat and its kin, by number: libc has none of them yet.
+struct args { uint64_t value; uint32_t size, flags; };
+static long set_at(int dir, const char *path, int at, const char *name, const char *value, uint32_t how) {
+    struct args a = {(uintptr_t)value, strlen(value), how};
+    return syscall(463, dir, path, at, name, &a, sizeof a);
+}
+static long get_at(int dir, const char *path, int at, const char *name, char *out, uint32_t room) {
+    struct args a = {(uintptr_t)out, room, 0};
+    return syscall(464, dir, path, at, name, &a, sizeof a);
+}
+static void need_at(void) {
+    if (syscall(463, -1, NULL, 0, NULL, NULL, 0) < 0 && errno == ENOSYS) SKIP("the kernel has no setxattrat");
+}
+CASE(at_directories_and_descriptors) {
+    need_at();
+    int fd = file(), dir = CHECK_OK(open(".", O_RDONLY | O_DIRECTORY)), other = CHECK_OK(open("/", O_RDONLY));
+    char b[64];
+    CHECK_EQ(set_at(dir, "f", 0, "user.a", "one", 0), 0);
+    CHECK_EQ(get_at(AT_FDCWD, "f", 0, "user.a", b, sizeof b), 3);
+    CHECK(!memcmp(b, "one", 3));
+    CHECK_EQ(get_at(dir, "f", 0, "user.a", NULL, 0), 3);
+    CHECK_ERR(get_at(dir, "f", 0, "user.a", b, 2), ERANGE);
+    CHECK_ERR(get_at(other, "f", 0, "user.a", b, sizeof b), ENOENT);
+    CHECK_ERR(get_at(fd, "f", 0, "user.a", b, sizeof b), ENOTDIR);
+    CHECK_ERR(set_at(dir, "f", 0, "user.a", "two", XATTR_CREATE), EEXIST);
+    CHECK_ERR(set_at(dir, "f", 0, "user.b", "two", XATTR_REPLACE), ENODATA);
+    // What the descriptor is of: an empty name, or none.
+    CHECK_EQ(set_at(fd, "", AT_EMPTY_PATH, "user.b", "two", XATTR_CREATE), 0);
+    CHECK_EQ(get_at(fd, NULL, AT_EMPTY_PATH, "user.b", b, sizeof b), 3);
+    CHECK_ERR(get_at(fd, "", 0, "user.b", b, sizeof b), ENOENT);
+    CHECK_ERR(get_at(fd, NULL, 0, "user.b", b, sizeof b), EFAULT);
+    CHECK_ERR(get_at(-1, "", AT_EMPTY_PATH, "user.b", b, sizeof b), EBADF);
+    CHECK_EQ(set_at(AT_FDCWD, "", AT_EMPTY_PATH, "user.c", "dir", 0), 0);
+    CHECK_EQ(getxattr(".", "user.c", b, sizeof b), 3);
+    long n = syscall(465, dir, "f", 0, b, sizeof b);
+    CHECK_EQ(n, 14);
+    CHECK_EQ(syscall(465, fd, "", AT_EMPTY_PATH, NULL, 0), 14);
+    CHECK_EQ(syscall(466, dir, "f", 0, "user.a"), 0);
+    CHECK_ERR(syscall(466, dir, "f", 0, "user.a"), ENODATA);
+    CHECK_EQ(syscall(466, fd, "", AT_EMPTY_PATH, "user.b"), 0);
+    CHECK_EQ(syscall(465, dir, "f", 0, b, sizeof b), 0);
+}
+CASE(at_links_flags_and_sizes) {
+    need_at();
+    file();
+    char b[64];
+    CHECK(symlink("f", "l") == 0);
+    CHECK_EQ(set_at(AT_FDCWD, "l", 0, "user.a", "x", 0), 0);
+    CHECK_EQ(getxattr("f", "user.a", b, sizeof b), 1);
+    CHECK_ERR(set_at(AT_FDCWD, "l", AT_SYMLINK_NOFOLLOW, "user.a", "x", 0), EPERM);
+    CHECK_ERR(get_at(AT_FDCWD, "l", AT_SYMLINK_NOFOLLOW, "user.a", b, sizeof b), ENODATA);
+    CHECK_ERR(set_at(AT_FDCWD, "f", 0x400, "user.a", "x", 0), EINVAL);
+    CHECK_ERR(syscall(465, AT_FDCWD, "f", 0x200, b, sizeof b), EINVAL);
+    CHECK_ERR(syscall(466, AT_FDCWD, "f", 1, "user.a"), EINVAL);
+    CHECK_ERR(set_at(AT_FDCWD, "f", 0, "user.a", "x", 4), EINVAL);
+    struct { struct args a; uint64_t more[600]; } long_args = {{(uintptr_t)b, sizeof b, 0}, {0}};
+    CHECK_EQ(syscall(464, AT_FDCWD, "f", 0, "user.a", &long_args, sizeof(struct args) + 64), 1);
+    CHECK_ERR(syscall(464, AT_FDCWD, "f", 0, "user.a", &long_args, sizeof(struct args) - 1), EINVAL);
+    CHECK_ERR(syscall(464, AT_FDCWD, "f", 0, "user.a", &long_args, 4097), E2BIG);
+    long_args.more[7] = 1;
+    CHECK_ERR(syscall(464, AT_FDCWD, "f", 0, "user.a", &long_args, sizeof(struct args) + 64), E2BIG);
+    long_args.a.flags = 1;
+    CHECK_ERR(syscall(464, AT_FDCWD, "f", 0, "user.a", &long_args, sizeof(struct args)), EINVAL);
+    CHECK_ERR(syscall(464, AT_FDCWD, "f", 0, "user.a", noaccess(), sizeof(struct args)), EFAULT);
+}

@@ -37,6 +37,8 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Executing programs", crate::personality::tasks::exec::CALLS),
     ("Memory maps", crate::personality::memory::map::CALLS),
     ("Memory", crate::personality::memory::ranges::CALLS),
+    ("Memory of other processes", crate::personality::memory::remote::CALLS),
+    ("Memory policy", crate::personality::memory::numa::CALLS),
     ("Futexes", crate::personality::futex::calls::CALLS),
     ("Signals", crate::personality::signals::actions::CALLS),
     ("Sending signals", crate::personality::signals::kill::CALLS),

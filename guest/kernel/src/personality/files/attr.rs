@@ -6,6 +6,7 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
 use crate::core::numbers::numbers;
+use crate::memory::PAGE;
 use crate::objects::ipc::inotify::{InotifyMask, file_event, path_event};
 use crate::objects::lookup::caller::{Caller, Name, Target, at};
 use crate::objects::lookup::path::Path;
@@ -14,8 +15,8 @@ use crate::objects::lookup::perm::{MAY_WRITE, cap};
 use crate::objects::vfs::file::File;
 use crate::objects::vfs::flags::{AtFlags, FallocateFlags};
 use crate::objects::vfs::inode::{FileType, SetAttr, Time};
-use crate::personality::Support::Full;
-use crate::personality::args::{Bits, FileMode, Id, Number, RawFd, UserStr};
+use crate::personality::Support::{Full, Partial};
+use crate::personality::args::{Bits, FileMode, Id, NoFlags, Number, RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
 use crate::process::signal::{SigInfo, send_thread, sig};
 use crate::{Errno, Result};
@@ -399,6 +400,56 @@ fn readahead(a: &Args, RawFd(fd): RawFd, _offset: i64, _count: i64) -> Result<u6
     }
 }
 
+doppel_machine::pod_struct! {
+    /// `struct cachestat_range`.
+    pub struct CacheRange {
+        /// First byte.
+        pub offset: u64,
+        /// Bytes; 0: up to the end.
+        pub len: u64,
+    }
+}
+
+doppel_machine::pod_struct! {
+    /// `struct cachestat`.
+    pub struct CacheStat {
+        /// Pages in memory.
+        pub cache: u64,
+        /// Of these, to be written.
+        pub dirty: u64,
+        /// Being written.
+        pub writeback: u64,
+        /// No longer in memory.
+        pub evicted: u64,
+        /// Those of them that went a short while ago.
+        pub recently_evicted: u64,
+    }
+}
+
+fn cachestat(a: &Args, RawFd(fd): RawFd, range: UserPtr, out: UserPtr, flags: Bits<NoFlags>) -> Result<u64> {
+    let f = a.thread.file(fd)?;
+    let range: CacheRange = range.read()?;
+    // Others learn nothing of what is read.
+    let c = Caller::new(&**a.thread);
+    if let Some(inode) = &f.inode
+        && !f.writable()
+        && perm::owner(&c.cred, &**inode).is_err()
+        && perm::check(&c.cred, &**inode, MAY_WRITE).is_err()
+    {
+        return Err(Errno::EPERM);
+    }
+    flags.checked()?;
+    let regular = f.inode.as_ref().filter(|i| i.kind() == FileType::Regular);
+    let pages = regular.map_or(0, |inode| inode.stat().size.div_ceil(PAGE));
+    let end = match range.len {
+        0 => u64::MAX,
+        len => range.offset.saturating_add(len).div_ceil(PAGE),
+    };
+    let cache = pages.min(end).saturating_sub(range.offset / PAGE);
+    out.write(&CacheStat { cache, dirty: 0, writeback: 0, evicted: 0, recently_evicted: 0 })?;
+    Ok(0)
+}
+
 /// chmod, chown, utimens, truncate and the like.
 pub const CALLS: &[Syscall] = &[
     call!(nr::CHMOD, chmod(UserStr, FileMode), Full, ""),
@@ -432,4 +483,10 @@ pub const CALLS: &[Syscall] = &[
     ),
     call!(nr::FADVISE64, fadvise64(RawFd, i64, i64, Number<FileAdvice>), Full, "accepted without effect"),
     call!(nr::READAHEAD, readahead(RawFd, i64, i64), Full, "accepted without effect"),
+    call!(
+        nr::CACHESTAT,
+        cachestat(RawFd, UserPtr, UserPtr, Bits<NoFlags>),
+        Partial,
+        "says that everything is in memory, and nothing to be written"
+    ),
 ];

@@ -11,6 +11,7 @@ use crate::objects::vfs::flags::{OpenFlags, Resolve};
 use crate::personality::Support::Full;
 use crate::personality::args::{Bits, FileMode, RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
+use crate::process::task::version::read_sized;
 use crate::{Errno, Result};
 use doppel_machine::user::UserPtr;
 
@@ -96,20 +97,7 @@ fn openat2(
     if size < size_of::<OpenHow>() {
         return Err(Errno::EINVAL);
     }
-    if size > 4096 {
-        return Err(Errno::E2BIG);
-    }
-    let how: OpenHow = user_how.read()?;
-    let mut rest = [0u8; 64];
-    let mut at = size_of::<OpenHow>();
-    while at < size {
-        let n = rest.len().min(size - at);
-        user_how.add(at as u64).read_bytes(&mut rest[..n])?;
-        if rest[..n].iter().any(|b| *b != 0) {
-            return Err(Errno::E2BIG);
-        }
-        at += n;
-    }
+    let how: OpenHow = read_sized(user_how, size)?;
     let flags = u32::try_from(how.flags).ok().and_then(OpenFlags::from_bits).ok_or(Errno::EINVAL)?;
     let restrict = u32::try_from(how.resolve).ok().and_then(Resolve::from_bits).ok_or(Errno::EINVAL)?;
     let with_path = OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW | OpenFlags::CLOEXEC;

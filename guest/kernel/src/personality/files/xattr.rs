@@ -12,9 +12,10 @@ use crate::objects::lookup::perm::{MAY_READ, MAY_WRITE, cap};
 use crate::objects::vfs::flags::{AtFlags, SetXattr};
 use crate::objects::vfs::inode::{FileType, Inode};
 use crate::personality::Support::Full;
-use crate::personality::args::{Number, RawFd, UserStr};
+use crate::personality::args::{Bits, Number, RawFd, UserStr};
 use crate::personality::files::attr::tell;
 use crate::personality::{Args, Syscall, call};
+use crate::process::task::version::read_sized;
 use crate::{Errno, Result};
 
 const VALUE_MAX: usize = 64 << 10;
@@ -65,30 +66,59 @@ fn without(name: &[u8], user: Errno) -> Errno {
     if name.starts_with(b"user.") { user } else { Errno::EOPNOTSUPP }
 }
 
-/// How a call names the file: by a path, by a path whose last link is not followed, or by a descriptor.
+/// How a call names the file: by a path, by a path whose last link is not followed, by a descriptor, or by a path from a
+/// directory, which may be empty or missing for what the descriptor is of.
 #[derive(Clone, Copy)]
 enum By {
     Path(UserPtr),
     Link(UserPtr),
     Fd(RawFd),
+    At(RawFd, UserPtr, AtFlags),
+}
+
+doppel_machine::pod_struct! {
+    /// `struct xattr_args`.
+    pub struct XattrArgs {
+        /// Where the value is, or goes to.
+        pub value: u64,
+        /// Its bytes, or how many there is room for.
+        pub size: u32,
+        /// `XATTR_` flags.
+        pub flags: u32,
+    }
+}
+
+impl XattrArgs {
+    fn read(at: UserPtr, size: usize) -> Result<Self> {
+        if size < size_of::<Self>() { Err(Errno::EINVAL) } else { read_sized(at, size) }
+    }
 }
 
 impl By {
     fn target(self, a: &Args, c: &Caller) -> Result<Target> {
-        let (path, flags) = match self {
-            Self::Path(path) => (path, AtFlags::empty()),
-            Self::Link(path) => (path, AtFlags::SYMLINK_NOFOLLOW),
+        let (dirfd, path, flags) = match self {
+            Self::Path(path) => (at::FDCWD, path, AtFlags::empty()),
+            Self::Link(path) => (at::FDCWD, path, AtFlags::SYMLINK_NOFOLLOW),
             Self::Fd(RawFd(fd)) => {
                 let f = a.thread.file(fd)?;
                 return Ok(f.path.clone().map_or(Target::File(f.clone()), Target::Path));
             }
+            Self::At(RawFd(dirfd), path, flags) => (dirfd, path, flags),
         };
-        c.target(at::FDCWD, Name::read(path)?.bytes(), flags)
+        let none = flags.contains(AtFlags::EMPTY_PATH) && (path.is_null() || path.read::<u8>()? == 0);
+        match (none, dirfd) {
+            (true, at::FDCWD) => c.target(at::FDCWD, b"", flags),
+            (true, fd) => Self::Fd(RawFd(fd)).target(a, c),
+            (false, _) => c.target(dirfd, Name::read(path)?.bytes(), flags),
+        }
     }
 }
 
 fn set(a: &Args, by: By, name: UserPtr, value: UserPtr, size: usize, how: Number<SetXattr>) -> Result<u64> {
-    let how = how.get()?;
+    set_to(a, by, name, (value, size), how.get()?)
+}
+
+fn set_to(a: &Args, by: By, name: UserPtr, (value, size): (UserPtr, usize), how: SetXattr) -> Result<u64> {
     if size > VALUE_MAX {
         return Err(Errno::E2BIG);
     }
@@ -236,6 +266,59 @@ fn fremovexattr(a: &Args, fd: RawFd, UserStr(name): UserStr) -> Result<u64> {
     remove(a, By::Fd(fd), name)
 }
 
+fn setxattrat(
+    a: &Args,
+    dirfd: RawFd,
+    path: UserPtr,
+    flags: Bits<AtFlags>,
+    UserStr(name): UserStr,
+    args: UserPtr,
+    size: usize,
+) -> Result<u64> {
+    let args = XattrArgs::read(args, size)?;
+    let by = By::At(dirfd, path, flags.of(AtFlags::TARGET)?);
+    let how = SetXattr::try_from(args.flags)?;
+    set_to(a, by, name, (UserPtr(args.value), args.size as usize), how)
+}
+
+fn getxattrat(
+    a: &Args,
+    dirfd: RawFd,
+    path: UserPtr,
+    flags: Bits<AtFlags>,
+    UserStr(name): UserStr,
+    args: UserPtr,
+    size: usize,
+) -> Result<u64> {
+    let args = XattrArgs::read(args, size)?;
+    if args.flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let by = By::At(dirfd, path, flags.of(AtFlags::TARGET)?);
+    get(a, by, name, UserPtr(args.value), args.size as usize)
+}
+
+fn listxattrat(
+    a: &Args,
+    dirfd: RawFd,
+    path: UserPtr,
+    flags: Bits<AtFlags>,
+    out: UserPtr,
+    room: usize,
+) -> Result<u64> {
+    list(a, By::At(dirfd, path, flags.of(AtFlags::TARGET)?), out, room)
+}
+
+fn removexattrat(
+    a: &Args,
+    dirfd: RawFd,
+    path: UserPtr,
+    flags: Bits<AtFlags>,
+    UserStr(name): UserStr,
+) -> Result<u64> {
+    remove(a, By::At(dirfd, path, flags.of(AtFlags::TARGET)?), name)
+}
+
 /// The extended attribute calls.
 pub const CALLS: &[Syscall] = &[
     call!(nr::SETXATTR, setxattr(UserStr, UserStr, UserPtr, usize, Number<SetXattr>), Full, ""),
@@ -250,4 +333,8 @@ pub const CALLS: &[Syscall] = &[
     call!(nr::REMOVEXATTR, removexattr(UserStr, UserStr), Full, ""),
     call!(nr::LREMOVEXATTR, lremovexattr(UserStr, UserStr), Full, ""),
     call!(nr::FREMOVEXATTR, fremovexattr(RawFd, UserStr), Full, ""),
+    call!(nr::SETXATTRAT, setxattrat(RawFd, UserPtr, Bits<AtFlags>, UserStr, UserPtr, usize), Full, ""),
+    call!(nr::GETXATTRAT, getxattrat(RawFd, UserPtr, Bits<AtFlags>, UserStr, UserPtr, usize), Full, ""),
+    call!(nr::LISTXATTRAT, listxattrat(RawFd, UserPtr, Bits<AtFlags>, UserPtr, usize), Full, ""),
+    call!(nr::REMOVEXATTRAT, removexattrat(RawFd, UserPtr, Bits<AtFlags>, UserStr), Full, ""),
 ];

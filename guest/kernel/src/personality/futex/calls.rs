@@ -8,10 +8,11 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
 use super::robust::{get_robust_list, set_robust_list};
-use super::waitv::futex_waitv;
+use super::separate::{futex_requeue, futex_wait, futex_wake};
+use super::waitv::{WordFlags, futex_waitv};
 use crate::core::time::{Timespec, monotonic_ns};
 use crate::personality::Support::{Full, Partial};
-use crate::personality::args::{Bits, FromArg, NoFlags, Number};
+use crate::personality::args::{Bits, FromArg, NoFlags, Number, Size};
 use crate::personality::{Arg, Args, Syscall, call};
 use crate::process::futex::deadline::absolute;
 use crate::process::futex::{ANY, Key, pi, wait};
@@ -22,6 +23,9 @@ use crate::{Errno, Result};
 pub const CALLS: &[Syscall] = &[
     call!(nr::FUTEX, futex(UserPtr, Operation, u32, CountOrTimeout, UserPtr, Val3), Partial, "no priorities"),
     call!(nr::FUTEX_WAITV, futex_waitv(UserPtr, u32, Bits<NoFlags>, UserPtr, Number<Clock>), Full, ""),
+    call!(nr::FUTEX_WAKE, futex_wake(UserPtr, Size, i32, Bits<WordFlags>), Full, ""),
+    call!(nr::FUTEX_WAIT, futex_wait(UserPtr, Size, Size, Bits<WordFlags>, UserPtr, Number<Clock>), Full, ""),
+    call!(nr::FUTEX_REQUEUE, futex_requeue(UserPtr, Bits<NoFlags>, i32, i32), Full, ""),
     call!(nr::SET_ROBUST_LIST, set_robust_list(UserPtr, u64), Full, ""),
     call!(nr::GET_ROBUST_LIST, get_robust_list(i32, UserPtr, UserPtr), Full, ""),
 ];

@@ -2,4 +2,5 @@
 
 pub mod calls;
 pub mod robust;
+mod separate;
 pub mod waitv;

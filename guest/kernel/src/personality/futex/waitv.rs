@@ -7,10 +7,11 @@ use alloc::vec::Vec;
 use doppel_machine::pod_struct;
 use doppel_machine::user::UserPtr;
 
-use crate::core::sched;
+use crate::core::sched::{self, Deadline};
 use crate::core::time::Timespec;
 use crate::personality::Args;
 use crate::personality::args::{Bits, NoFlags, Number};
+use crate::process::futex::deadline::absolute;
 use crate::process::futex::{ANY, Key, Waiter};
 use crate::process::time::clock::Clock;
 use crate::{Errno, Result};
@@ -32,13 +33,46 @@ pod_struct! {
 bitflags::bitflags! {
     /// `FUTEX2_` flags. Words of 32 bits are the only size there is.
     #[derive(Clone, Copy, PartialEq, Eq)]
-    struct WaitVFlags: u32 {
+    pub(super) struct WordFlags: u32 {
         const SIZE_U32 = 2;
         const PRIVATE = 128;
     }
 }
 
+impl WordFlags {
+    /// Whether the word is one of this process; EINVAL for words of another size.
+    pub fn is_private(self) -> Result<bool> {
+        if self.contains(Self::SIZE_U32) { Ok(self.contains(Self::PRIVATE)) } else { Err(Errno::EINVAL) }
+    }
+}
+
+impl WaitV {
+    /// Copies one from a program; EINVAL if it is none.
+    pub fn read(at: UserPtr) -> Result<Self> {
+        let w: Self = at.read()?;
+        w.is_private()?;
+        if w.reserved != 0 || w.val > u64::from(u32::MAX) { Err(Errno::EINVAL) } else { Ok(w) }
+    }
+
+    pub(super) fn is_private(&self) -> Result<bool> {
+        WordFlags::from_bits(self.flags).ok_or(Errno::EINVAL)?.is_private()
+    }
+}
+
 const MAX: u32 = 128;
+
+/// Until when to wait on this clock, if there is an end to it.
+pub(super) fn until(at: UserPtr, clock: Number<Clock>) -> Result<Deadline> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    let realtime = match clock.get()? {
+        Clock::Realtime => true,
+        Clock::Monotonic => false,
+        _ => return Err(Errno::EINVAL),
+    };
+    absolute(at.read::<Timespec>()?, realtime)
+}
 
 pub(super) fn futex_waitv(
     a: &Args,
@@ -52,25 +86,12 @@ pub(super) fn futex_waitv(
     if n == 0 || n > MAX || user_waiters.is_null() {
         return Err(Errno::EINVAL);
     }
-    let deadline = if user_timeout.is_null() {
-        None
-    } else {
-        let realtime = match clock.get()? {
-            Clock::Realtime => true,
-            Clock::Monotonic => false,
-            _ => return Err(Errno::EINVAL),
-        };
-        crate::process::futex::deadline::absolute(user_timeout.read::<Timespec>()?, realtime)?
-    };
+    let deadline = until(user_timeout, clock)?;
     let mut list = Vec::new();
     for i in 0..u64::from(n) {
-        let w: WaitV = user_waiters.add(i * size_of::<WaitV>() as u64).read()?;
-        let flags = WaitVFlags::from_bits(w.flags).ok_or(Errno::EINVAL)?;
-        if !flags.contains(WaitVFlags::SIZE_U32) || w.reserved != 0 {
-            return Err(Errno::EINVAL);
-        }
+        let w = WaitV::read(user_waiters.add(i * size_of::<WaitV>() as u64))?;
         let addr = UserPtr(w.addr);
-        let key = Key::new(&a.thread, addr, flags.contains(WaitVFlags::PRIVATE), false)?;
+        let key = Key::new(&a.thread, addr, w.is_private()?, false)?;
         list.push((key, addr, w.val as u32));
     }
     let table = &FUTEXES;

@@ -1,11 +1,7 @@
-//! Further memory calls: mremap, madvise, locking, mincore, msync, membarrier, process_vm_*, memory policy.
+//! Further memory calls: mremap, madvise, locking, mincore, msync, membarrier.
 
 use crate::memory::remap::RemapFlags;
-use crate::personality::args::{Arg, Bits, FromArg, NoFlags, NoLongFlags, Number, Size};
-use crate::process::task::{Process, TASKS};
-use alloc::sync::Arc;
-use alloc::vec;
-use alloc::vec::Vec;
+use crate::personality::args::{Bits, NoFlags, Number};
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::host;
@@ -16,9 +12,8 @@ use crate::memory::advise::Advice;
 use crate::memory::vma::Backing;
 use crate::memory::{MapAt, PAGE};
 use crate::objects::vfs::file_map::range;
-use crate::personality::Support::{Full, Partial, Stub};
+use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
-use crate::process::task::remote::{self, may_access};
 use crate::{Errno, Result};
 
 /// The family.
@@ -44,26 +39,6 @@ pub const CALLS: &[Syscall] = &[
         Partial,
         "private expedited commands"
     ),
-    call!(
-        nr::PROCESS_VM_READV,
-        process_vm_readv(i32, UserPtr, Size, UserPtr, Size, Bits<NoLongFlags>),
-        Full,
-        ""
-    ),
-    call!(
-        nr::PROCESS_VM_WRITEV,
-        process_vm_writev(i32, UserPtr, Size, UserPtr, Size, Bits<NoLongFlags>),
-        Full,
-        ""
-    ),
-    call!(
-        nr::GET_MEMPOLICY,
-        get_mempolicy(UserPtr, UserPtr, Size, UserPtr, Bits<PolicyFlags>),
-        Stub,
-        "one memory node"
-    ),
-    call!(nr::SET_MEMPOLICY, set_mempolicy(PolicyMode, UserPtr, i64), Stub, "one memory node"),
-    call!(nr::MBIND, mbind(UserPtr, u64, PolicyMode, UserPtr, i64, u64), Stub, "one memory node"),
 ];
 
 fn mremap(
@@ -257,192 +232,4 @@ fn membarrier(_: &Args, command: Number<Barrier>, flags: Bits<NoFlags>, _cpu: i3
             Ok(0)
         }
     }
-}
-
-/// The buffers of an iovec array: at most 1024.
-fn iovecs(p: UserPtr, n: u64) -> Result<Vec<(u64, u64)>> {
-    if n > 1024 {
-        return Err(Errno::EINVAL);
-    }
-    let mut v = Vec::new();
-    let mut total = 0u64;
-    for i in 0..n {
-        let [base, len]: [u64; 2] = p.add(i * 16).read()?;
-        total = total.checked_add(len).filter(|t| *t <= i64::MAX as u64).ok_or(Errno::EINVAL)?;
-        v.push((base, len));
-    }
-    Ok(v)
-}
-
-/// Copies between two lists of buffers with `get` and `put`, up to the first fault.
-fn copy(
-    from: &[(u64, u64)],
-    to: &[(u64, u64)],
-    get: impl Fn(u64, &mut [u8]) -> usize,
-    put: impl Fn(u64, &[u8]) -> usize,
-) -> Result<u64> {
-    let mut buf = vec![0u8; 16 << 10];
-    let (mut i, mut j, mut oi, mut oj, mut done) = (0, 0, 0u64, 0u64, 0u64);
-    while let (Some(&(f, fl)), Some(&(t, tl))) = (from.get(i), to.get(j)) {
-        let n = (fl - oi).min(tl - oj).min(buf.len() as u64);
-        if n > 0 {
-            let got = get(f.wrapping_add(oi), &mut buf[..n as usize]);
-            let moved = if got == 0 { 0 } else { put(t.wrapping_add(oj), &buf[..got]) } as u64;
-            (oi, oj, done) = (oi + moved, oj + moved, done + moved);
-            if moved < n {
-                return if done > 0 { Ok(done) } else { Err(Errno::EFAULT) };
-            }
-        }
-        if oi == fl {
-            (i, oi) = (i + 1, 0);
-        }
-        if oj == tl {
-            (j, oj) = (j + 1, 0);
-        }
-    }
-    Ok(done)
-}
-
-/// A process that a pid argument names, by any of its threads, if the caller may reach into it.
-fn accessible(a: &Args, pid: i32) -> Result<Arc<Process>> {
-    let target = match TASKS.process(pid) {
-        Ok(p) => p,
-        Err(_) => TASKS.thread(pid)?.process.clone(),
-    };
-    may_access(&a.thread.process, &target)?;
-    Ok(target)
-}
-
-fn process_vm_readv(
-    a: &Args,
-    pid: i32,
-    local: UserPtr,
-    Size(local_count): Size,
-    remote: UserPtr,
-    Size(remote_count): Size,
-    flags: Bits<NoLongFlags>,
-) -> Result<u64> {
-    flags.checked()?;
-    let (local, remote) = (iovecs(local, local_count)?, iovecs(remote, remote_count)?);
-    let target = accessible(a, pid)?;
-    let theirs = |at: u64, buf: &mut [u8]| match remote::read(&target, at, buf.len()) {
-        Ok(v) => {
-            buf[..v.len()].copy_from_slice(&v);
-            v.len()
-        }
-        Err(_) => 0,
-    };
-    let put = |at: u64, bytes: &[u8]| UserPtr(at).write_some(bytes).unwrap_or(0);
-    copy(&remote, &local, theirs, put)
-}
-
-fn process_vm_writev(
-    a: &Args,
-    pid: i32,
-    local: UserPtr,
-    Size(local_count): Size,
-    remote: UserPtr,
-    Size(remote_count): Size,
-    flags: Bits<NoLongFlags>,
-) -> Result<u64> {
-    flags.checked()?;
-    let (local, remote) = (iovecs(local, local_count)?, iovecs(remote, remote_count)?);
-    let target = accessible(a, pid)?;
-    let get = |at: u64, buf: &mut [u8]| UserPtr(at).read_some(buf).unwrap_or(0);
-    copy(&local, &remote, get, |at, b| remote::write(&target, at, b.to_vec()).unwrap_or(0))
-}
-
-bitflags::bitflags! {
-    /// `MPOL_F_` flags of `get_mempolicy(2)`.
-    #[derive(Clone, Copy, PartialEq, Eq)]
-    struct PolicyFlags: u64 {
-        const NODE = 1;
-        const ADDR = 2;
-        const MEMS_ALLOWED = 4;
-    }
-}
-
-/// A memory policy and its flags, not checked yet.
-#[derive(Clone, Copy)]
-struct PolicyMode(u32);
-
-impl FromArg for PolicyMode {
-    const KIND: Arg = Arg::Hex;
-
-    #[inline(always)]
-    fn from_arg(raw: u64) -> Self {
-        Self(raw as u32)
-    }
-}
-
-impl PolicyMode {
-    /// EINVAL for policies there are not.
-    fn check(self) -> Result<()> {
-        /// MPOL_WEIGHTED_INTERLEAVE.
-        const LAST: u32 = 6;
-        const MODE_FLAGS: u32 = 7 << 13;
-        if self.0 & !MODE_FLAGS > LAST { Err(Errno::EINVAL) } else { Ok(()) }
-    }
-}
-
-fn get_mempolicy(
-    a: &Args,
-    mode: UserPtr,
-    nodes: UserPtr,
-    Size(max): Size,
-    UserPtr(addr): UserPtr,
-    flags: Bits<PolicyFlags>,
-) -> Result<u64> {
-    let flags = flags.checked()?;
-    let of_address = flags.contains(PolicyFlags::ADDR);
-    if !of_address && addr != 0 {
-        return Err(Errno::EINVAL);
-    }
-    if of_address && a.thread.space().mm.vma(addr).is_none() {
-        return Err(Errno::EFAULT);
-    }
-    if !mode.is_null() {
-        mode.write(&0u32)?;
-    }
-    if !nodes.is_null() && max > 0 {
-        // The only node, or no node at all for the default policy.
-        let mask = u64::from(flags.contains(PolicyFlags::MEMS_ALLOWED));
-        nodes.write(&mask)?;
-        let words = max.div_ceil(64).min(16);
-        for i in 1..words {
-            nodes.add(i * 8).write(&0u64)?;
-        }
-    }
-    Ok(0)
-}
-
-fn set_mempolicy(_: &Args, mode: PolicyMode, _nodes: UserPtr, _max: i64) -> Result<u64> {
-    mode.check().map(|()| 0)
-}
-
-fn mbind(
-    a: &Args,
-    UserPtr(addr): UserPtr,
-    len: u64,
-    mode: PolicyMode,
-    _nodes: UserPtr,
-    _max: i64,
-    flags: u64,
-) -> Result<u64> {
-    /// STRICT, MOVE and MOVE_ALL (mbind(2)).
-    const KNOWN: u64 = 7;
-    const MOVE_ALL: u64 = 4;
-    const CAP_SYS_NICE: u32 = 23;
-    if flags & !KNOWN != 0 {
-        return Err(Errno::EINVAL);
-    }
-    if flags & MOVE_ALL != 0 && !a.thread.cred().capable(CAP_SYS_NICE) {
-        return Err(Errno::EPERM);
-    }
-    mode.check()?;
-    let (start, end) = range(addr, len)?;
-    if start < end && !a.thread.space().mm.is_covered(start, end) {
-        return Err(Errno::EFAULT);
-    }
-    Ok(0)
 }

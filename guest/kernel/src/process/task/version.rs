@@ -45,14 +45,19 @@ pub fn memory() -> (u64, u64) {
 /// rest must be zero (`sched_setattr(2)`); E2BIG if not.
 pub fn read_sized<T: doppel_machine::user::Pod>(p: UserPtr, size: usize) -> Result<T> {
     let mut v = doppel_machine::user::zeroed::<T>();
-    let n = size.min(size_of::<T>());
-    p.read_bytes(&mut bytes_of_mut(&mut v)[..n])?;
-    let mut at = n;
-    while at < size.min(4096) {
-        if p.add(at as u64).read::<u8>()? != 0 {
+    if size > 4096 {
+        return Err(Errno::E2BIG);
+    }
+    let mut at = size.min(size_of::<T>());
+    p.read_bytes(&mut bytes_of_mut(&mut v)[..at])?;
+    let mut rest = [0u8; 64];
+    while at < size {
+        let n = rest.len().min(size - at);
+        p.add(at as u64).read_bytes(&mut rest[..n])?;
+        if rest[..n].iter().any(|b| *b != 0) {
             return Err(Errno::E2BIG);
         }
-        at += 1;
+        at += n;
     }
-    if size > 4096 { Err(Errno::E2BIG) } else { Ok(v) }
+    Ok(v)
 }
