@@ -88,7 +88,34 @@ fn parts(g: &Inner, start: u64, end: u64) -> (alloc::vec::Vec<Part>, bool) {
     (list, g.map.is_covered(start, end))
 }
 
+impl Inner {
+    /// EPERM if part of `start..end` is sealed: then it is not to be unmapped, moved, mapped over or protected otherwise.
+    pub(super) fn check_unsealed(&self, start: u64, end: u64) -> Result<()> {
+        let sealed = self.map.overlapping(start, end).any(|(_, _, v)| v.flags.contains(VmFlags::SEALED));
+        if sealed { Err(Errno::EPERM) } else { Ok(()) }
+    }
+}
+
+/// Whether advice would change what a program sees in memory that is sealed, and that it could not write itself.
+fn changes_sealed(v: &Vma, what: Advice) -> bool {
+    use Advice::{DontFork, DontNeed, DontNeedLocked, Free, Remove, WipeOnFork};
+    let discards = matches!(what, Free | DontNeed | DontNeedLocked | Remove | DontFork | WipeOnFork);
+    let anonymous = !v.shared() && matches!(v.backing, Backing::Anonymous);
+    discards && v.flags.contains(VmFlags::SEALED) && anonymous && !v.prot.contains(Prot::WRITE)
+}
+
 impl Mm {
+    /// `mseal(2)`: ENOMEM if part of it is not mapped, and nothing is sealed then.
+    pub fn seal(&self, start: u64, end: u64) -> Result<()> {
+        let mut g = self.lock();
+        let (list, covered) = parts(&g, start, end);
+        if !covered {
+            return Err(Errno::ENOMEM);
+        }
+        list.iter().for_each(|p| set(&mut g, p, VmFlags::SEALED, true));
+        Ok(())
+    }
+
     /// `madvise(2)` on `start..end`; ENOMEM if part of it is not mapped, after the rest was done.
     pub fn advise(&self, start: u64, end: u64, what: Advice) -> Result<()> {
         if start == end {
@@ -98,6 +125,9 @@ impl Mm {
         let (list, covered) = parts(&g, start, end);
         let mut punch = alloc::vec::Vec::new();
         for p in &list {
+            if changes_sealed(&p.v, what) {
+                return Err(Errno::EPERM);
+            }
             match what {
                 Advice::DontNeed | Advice::DontNeedLocked => {
                     if what == Advice::DontNeed && p.v.flags.contains(VmFlags::LOCKED) {

@@ -224,6 +224,9 @@ impl Mm {
             MapAt::Fixed(at) => self.lock_changing(at, at.saturating_add(len))?,
             _ => self.lock(),
         };
+        if let MapAt::Fixed(at) = place {
+            g.check_unsealed(at, at.saturating_add(len))?;
+        }
         let (r, garbage) = self.map_locked(&mut g, place, len, v, populate);
         drop(g);
         drop(garbage);
@@ -298,6 +301,7 @@ impl Mm {
     /// Unmaps `start..end` (page aligned).
     pub fn unmap(&self, start: u64, end: u64) -> Result<()> {
         let mut g = self.lock_changing(start, end)?;
+        g.check_unsealed(start, end)?;
         let garbage = self.unmap_locked(&mut g, start, end)?;
         drop(g);
         self.drop_trampolines(&garbage);
@@ -316,6 +320,7 @@ impl Mm {
     /// Changes the protection of `start..end`.
     pub fn protect(&self, start: u64, end: u64, prot: Prot) -> Result<()> {
         let mut g = self.lock_changing(start, end)?;
+        g.check_unsealed(start, end)?;
         let g = &mut *g;
         let mut at = start;
         // (start, end, host end) of runs whose host mappings are contiguous.
@@ -401,6 +406,9 @@ impl Mm {
         let (from, to) = (page_up(old), page_up(new));
         let mut garbage = Removed::new();
         if to < from {
+            if g.check_unsealed(to, from).is_err() {
+                return garbage;
+            }
             match self.unmap_locked(g, to, from) {
                 Ok(r) => garbage = r,
                 Err(_) => return garbage,

@@ -52,6 +52,8 @@ impl Mm {
         let r = {
             let target = if fl.contains(RemapFlags::FIXED) { (fixed, fixed + new_len) } else { (0, 0) };
             let mut g = self.lock_changing_both((old, old_end), target)?;
+            g.check_unsealed(old, old_end)?;
+            g.check_unsealed(target.0, target.1)?;
             self.remap_locked(&mut g, &Move { old, old_len, new_len, fl }, fixed, &mut garbage)
         };
         drop(garbage);

@@ -78,6 +78,8 @@ bitflags::bitflags! {
         const THAWED = 4096;
         /// Private and writable at some time: it may hold pages of its own.
         const WRITTEN = 8192;
+        /// mseal: it stays where it is, and as it is.
+        const SEALED = 16384;
     }
 }
 

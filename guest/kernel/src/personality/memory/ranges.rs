@@ -1,7 +1,7 @@
 //! Further memory calls: mremap, madvise, locking, mincore, msync, membarrier.
 
 use crate::memory::remap::RemapFlags;
-use crate::personality::args::{Bits, NoFlags, Number};
+use crate::personality::args::{Bits, NoFlags, NoLongFlags, Number};
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::host;
@@ -25,6 +25,7 @@ pub const CALLS: &[Syscall] = &[
         "MREMAP_DONTUNMAP: private anonymous memory only",
     ),
     call!(nr::MADVISE, madvise(UserPtr, u64, Number<Advice>), Partial, "no guard pages"),
+    call!(nr::MSEAL, mseal(UserPtr, u64, Bits<NoLongFlags>), Full, ""),
     call!(nr::MINCORE, mincore(UserPtr, u64, UserPtr), Partial, "says that everything is resident"),
     call!(nr::MSYNC, msync(UserPtr, u64, Bits<SyncFlags>), Full, ""),
     call!(nr::MLOCK, mlock(UserPtr, u64), Partial, "checked and counted; the host may still page"),
@@ -65,6 +66,19 @@ fn madvise(a: &Args, UserPtr(addr): UserPtr, len: u64, advice: Number<Advice>) -
     let advice = advice.get()?;
     let (start, end) = mapped_range(addr, len)?;
     a.thread.space().mm.advise(start, end, advice)?;
+    Ok(0)
+}
+
+fn mseal(a: &Args, UserPtr(addr): UserPtr, len: u64, flags: Bits<NoLongFlags>) -> Result<u64> {
+    flags.checked()?;
+    if !addr.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    let end =
+        len.checked_next_multiple_of(PAGE).and_then(|len| addr.checked_add(len)).ok_or(Errno::EINVAL)?;
+    if addr < end {
+        a.thread.space().mm.seal(addr, end)?;
+    }
     Ok(0)
 }
 
