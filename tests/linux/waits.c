@@ -237,3 +237,17 @@ int t_helper(int argc, char **argv) {
     (void)argc, (void)argv;
     return getpid() == gettid() ? 42 : 41;
 }
+
+static volatile int ends;
+static void an_end(int s) { (void)s; ends++; }
+CASE(a_wait_that_finds_a_child_finds_its_signal) {
+    struct sigaction a = {.sa_handler = an_end};
+    CHECK(sigaction(SIGCHLD, &a, NULL) == 0);
+    for (int i = 1; i <= 1000; i++) {
+        pid_t p = fork(), found;
+        if (p == 0) _exit(0);
+        while ((found = waitpid(p, NULL, WNOHANG)) == 0) {}
+        CHECK_EQ(found, p);
+        CHECK_EQ(ends, i);
+    }
+}

@@ -152,6 +152,9 @@ fn process_madvise(
     flags.checked()?;
     let list = iovecs(list, count)?;
     let target = process_of(pidfd)?;
+    if target.is_zombie() {
+        return Err(Errno::ESRCH);
+    }
     may_access(&a.thread.process, &target).map_err(|_| Errno::EACCES)?;
     let own = core::ptr::eq(&*target, &*a.thread.process);
     let advice = advice.get()?;

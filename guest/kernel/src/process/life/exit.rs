@@ -138,7 +138,16 @@ fn process_exit(p: &Arc<Process>) {
         crate::objects::rootfs::close_layer();
         end_domain(status);
     }
-    *p.exit_status.lock() = Some(status);
+    let parent = p.parent();
+    {
+        // Whoever finds the zombie finds its parent's signal sent: a wait that returned before would see it arrive in the
+        // middle of another call.
+        let mut ended = p.exit_status.lock();
+        *ended = Some(status);
+        if let Some(parent) = &parent {
+            signal_parent(p, parent, status);
+        }
+    }
     p.exit_wait.wake_all(PollEvents::IN);
     let exec = p.exec.lock().take();
     if let Some(channel) = exec {
@@ -149,14 +158,22 @@ fn process_exit(p: &Arc<Process>) {
         // The kernel started it, and waits for nothing.
         TASKS.processes.lock().remove(&p.pid);
     }
-    notify_parent(p, status);
+    if let Some(parent) = parent {
+        wake_parent(p, &parent);
+    }
 }
 
-/// Tells the parent; if it ignores SIGCHLD the child is reaped at once.
-fn notify_parent(p: &Arc<Process>, status: i32) {
-    let Some(parent) = p.parent() else { return };
+/// Has the parent look; if it ignores SIGCHLD the child is reaped at once.
+fn wake_parent(p: &Arc<Process>, parent: &Arc<Process>) {
+    if p.exit_signal.load(Ordering::Relaxed) == sig::SIGCHLD && parent.signals.ignores_children() {
+        super::wait::reap(parent, p);
+    }
+    parent.child_wait.notify_all();
+}
+
+/// Sends the parent the signal that its child's end is to have.
+fn signal_parent(p: &Process, parent: &Arc<Process>, status: i32) {
     let signo = p.exit_signal.load(Ordering::Relaxed);
-    let auto = signo == sig::SIGCHLD && parent.signals.ignores_children();
     // clone(2) takes numbers that are no signals; nobody is told then.
     if (1..=64).contains(&signo) {
         let (code, value) = if status & 0x7f == 0 {
@@ -169,12 +186,8 @@ fn notify_parent(p: &Arc<Process>, status: i32) {
         let uid = p.cred().ruid;
         let info = SigInfo { signo, code, pid: p.pid, uid, value: value as u64, trapno: 0, err: 0 };
         // The parent may be exiting itself; then nobody waits for this signal.
-        let _ = signal::send_process(&parent, info);
+        let _ = signal::send_process(parent, info);
     }
-    if auto {
-        super::wait::reap(&parent, p);
-    }
-    parent.child_wait.notify_all();
 }
 
 fn reparent_children(p: &Arc<Process>) {
@@ -202,7 +215,8 @@ fn reparent_children(p: &Arc<Process>) {
         if c.is_zombie() {
             c.exit_signal.store(sig::SIGCHLD, Ordering::Relaxed);
             let status = c.exit_status.lock().unwrap_or(0);
-            notify_parent(&c, status);
+            signal_parent(&c, &heir, status);
+            wake_parent(&c, &heir);
         }
     }
 }

@@ -14,9 +14,15 @@ pub type Setting = (SocketOption, u32);
 /// Algorithms without a network.
 const INSIDE: &[u8] = b"cubic reno";
 
-/// Algorithms of congestion control that programs may choose, the default first: the host's, as soon as the service has said
-/// which.
+/// Algorithms of congestion control that programs may choose, the default first: the host's. A service that does not say so in
+/// time has none.
 pub fn algorithms() -> Congestion {
+    if let Some(network) = super::network()
+        && channel::congestion().names().next().is_none()
+    {
+        // It has said so before it answers anything, whatever it is asked about.
+        network.measure(0);
+    }
     let said = if channel::is_there() { Some(channel::congestion()) } else { None };
     said.filter(|s| s.names().next().is_some()).unwrap_or_else(|| {
         let mut own = Congestion([0; Congestion::SIZE]);
