@@ -1,5 +1,6 @@
 //! `doppel volume`: through the supervisor if one runs, else on the store of this host.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -249,7 +250,9 @@ pub fn run(command: &VolumeCommand) -> Outcome {
         VolumeCommand::Snapshot(args) => say!("{}", backend.create(args.wanted(true))?.name)?,
         VolumeCommand::Clone(args) => say!("{}", backend.create(args.wanted(false))?.name)?,
         VolumeCommand::Ls(args) => list(&backend, args)?,
-        VolumeCommand::Inspect(args) => return inspect(&backend, args),
+        VolumeCommand::Inspect(args) => {
+            return args.print(|name| Ok(serde_json::to_value(backend.get_one(name)?)?));
+        }
         VolumeCommand::Rm(args) => {
             return each(&args.names, |name| {
                 backend.remove(name, args.force)?;
@@ -273,13 +276,46 @@ pub fn each(names: &[String], mut act: impl FnMut(&str) -> Answer<()>) -> Outcom
     Ok(code)
 }
 
-fn takes(volume: &Volume, filter: &str) -> Result<bool, String> {
+/// Whether a filter takes a volume or a network: its name, its labels, and whether no domain has it.
+pub fn takes(
+    filter: &str,
+    name: &str,
+    labels: &BTreeMap<String, String>,
+    unused: bool,
+) -> Result<bool, String> {
     match filter.split_once('=') {
-        Some(("name", text)) => Ok(volume.name.contains(text)),
-        Some(("label", label)) => Ok(doppel_api::has_labels(&volume.labels, label)),
-        Some(("dangling", "true" | "1")) => Ok(volume.used_by.is_empty()),
-        Some(("dangling", "false" | "0")) => Ok(!volume.used_by.is_empty()),
+        Some(("name", text)) => Ok(name.contains(text)),
+        Some(("label", label)) => Ok(doppel_api::has_labels(labels, label)),
+        Some(("dangling", "true" | "1")) => Ok(unused),
+        Some(("dangling", "false" | "0")) => Ok(!unused),
         _ => Err(format!("--filter {filter:?}: there are name=, label= and dangling=true or false")),
+    }
+}
+
+/// The labels that filters of a `prune` ask for.
+pub fn labels_wanted(filters: &[String]) -> Result<Option<String>, String> {
+    let mut labels = Vec::new();
+    for filter in filters {
+        let label = filter.strip_prefix("label=");
+        labels.push(label.ok_or_else(|| format!("--filter {filter:?}: there is label=KEY[=VALUE]"))?);
+    }
+    Ok((!labels.is_empty()).then(|| labels.join(",")))
+}
+
+impl InspectArgs {
+    /// Prints what is got by each of the names.
+    pub fn print(&self, mut get: impl FnMut(&str) -> Answer<Value>) -> Outcome {
+        let format = Format::new(false, self.format.as_deref())?;
+        let mut found = Vec::new();
+        let code = each(&self.names, |name| {
+            found.push(get(name)?);
+            Ok(())
+        })?;
+        match format {
+            Format::Default => say!("{}", serde_json::to_string_pretty(&found)?)?,
+            format => format.print(&found, &[])?,
+        }
+        Ok(code)
     }
 }
 
@@ -289,7 +325,7 @@ fn list(backend: &Backend, args: &ListArgs) -> Answer<()> {
     for volume in backend.list()? {
         let mut wanted = true;
         for filter in &args.filter {
-            wanted &= takes(&volume, filter)?;
+            wanted &= takes(filter, &volume.name, &volume.labels, volume.used_by.is_empty())?;
         }
         if wanted && args.quiet {
             say!("{}", volume.name)?;
@@ -321,27 +357,8 @@ fn row(volume: &Volume, format: &Format) -> Answer<Value> {
     }))
 }
 
-fn inspect(backend: &Backend, args: &InspectArgs) -> Outcome {
-    let format = Format::new(false, args.format.as_deref())?;
-    let mut found = Vec::new();
-    let code = each(&args.names, |name| {
-        found.push(serde_json::to_value(backend.get_one(name)?)?);
-        Ok(())
-    })?;
-    match format {
-        Format::Default => say!("{}", serde_json::to_string_pretty(&found)?)?,
-        format => format.print(&found, &[])?,
-    }
-    Ok(code)
-}
-
 fn prune(backend: &Backend, args: &PruneArgs) -> Answer<()> {
-    let mut labels = Vec::new();
-    for filter in &args.filter {
-        let label = filter.strip_prefix("label=");
-        labels.push(label.ok_or_else(|| format!("--filter {filter:?}: there is label=KEY[=VALUE]"))?);
-    }
-    let label = (!labels.is_empty()).then(|| labels.join(","));
+    let label = labels_wanted(&args.filter)?;
     let what = if args.all { "all volumes" } else { "all volumes without a name of their own" };
     if !args.force && !out::confirmed(&format!("This removes {what} that no domain has."))? {
         return Ok(());

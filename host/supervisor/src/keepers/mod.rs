@@ -282,7 +282,17 @@ impl Keepers {
 
     /// Asks all of them; the answers are with their numbers, in order.
     pub async fn ask_all(&self, ask: impl Fn() -> KeeperCommand) -> Vec<(u64, Result<Reply, Problem>)> {
-        let links: Vec<_> = locked(&self.table).keepers.values().map(|one| one.link.clone()).collect();
+        self.ask_those(|_| true, ask).await
+    }
+
+    /// The same of some.
+    async fn ask_those(
+        &self,
+        which: impl Fn(&KeeperClient) -> bool,
+        ask: impl Fn() -> KeeperCommand,
+    ) -> Vec<(u64, Result<Reply, Problem>)> {
+        let mut links: Vec<_> = locked(&self.table).keepers.values().map(|one| one.link.clone()).collect();
+        links.retain(|link| which(link));
         // At once: one that does not answer keeps nobody from hearing the others.
         let asked: Vec<_> = links
             .into_iter()
@@ -304,17 +314,10 @@ impl Keepers {
 
     /// A frozen image is to go: what was made ready of it ends; whether there was something.
     pub async fn forget(&self, frozen: &Path) -> bool {
-        let mut found = false;
-        let links: Vec<_> = locked(&self.table).keepers.values().map(|one| one.link.clone()).collect();
-        for link in links.into_iter().filter(|link| link.readies_clones()) {
-            let ask = KeeperCommand::Forget { frozen: frozen.to_owned() };
-            match link.ask(ask).await {
-                Ok(answer) => found |= matches!(answer, Reply::Forgot { any: true }),
-                // One that dies meanwhile has nothing ready any more.
-                Err(problem) => tracing::debug!("keeper {}: {problem}", link.number),
-            }
-        }
-        found
+        let ask = || KeeperCommand::Forget { frozen: frozen.to_owned() };
+        let answers = self.ask_those(KeeperClient::readies_clones, ask).await;
+        // One that dies meanwhile has nothing ready any more.
+        answers.iter().any(|(_, answer)| matches!(answer, Ok(Reply::Forgot { any: true })))
     }
 
     /// Lets go of those that have had nothing to keep for a while. They end by themselves.

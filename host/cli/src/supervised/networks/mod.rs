@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use self::flows::FlowsArgs;
 use super::create::labels;
 use super::show::Printed;
-use super::volumes::{InspectArgs, RemoveArgs, each};
+use super::volumes::{InspectArgs, RemoveArgs, each, labels_wanted, takes};
 use super::{Outcome, failed, shown, supervisor};
 use crate::terminal::format::Format;
 use crate::terminal::out::{self, say};
@@ -170,7 +170,9 @@ pub fn run(command: &NetworkCommand) -> Outcome {
             say!("{}", client.post::<VirtualNetwork>("/v1/networks", &wanted(args)?)?.name)?;
         }
         NetworkCommand::Ls(args) => list(&client, args)?,
-        NetworkCommand::Inspect(args) => return inspect(&client, args),
+        NetworkCommand::Inspect(args) => {
+            return args.print(|name| Ok(client.json::<Value>("GET", &at(name), Upload::None)?));
+        }
         NetworkCommand::Rm(args) => {
             return each(&args.names, |name| {
                 let how = RemoveNetwork { force: args.force };
@@ -200,23 +202,13 @@ fn moved(answer: doppel_client::Result<Domain>) -> Outcome {
     answer.map_or_else(|e| failed(&e), |_| Ok(ExitCode::SUCCESS))
 }
 
-fn takes(network: &VirtualNetwork, filter: &str) -> Result<bool, String> {
-    match filter.split_once('=') {
-        Some(("name", text)) => Ok(network.name.contains(text)),
-        Some(("label", label)) => Ok(doppel_api::has_labels(&network.labels, label)),
-        Some(("dangling", "true" | "1")) => Ok(network.used_by.is_empty()),
-        Some(("dangling", "false" | "0")) => Ok(!network.used_by.is_empty()),
-        _ => Err(format!("--filter {filter:?}: there are name=, label= and dangling=true or false")),
-    }
-}
-
 fn list(client: &Client, args: &ListArgs) -> Answer<()> {
     let format = args.printed.get()?;
     let mut rows = Vec::new();
     for network in client.json::<Vec<VirtualNetwork>>("GET", "/v1/networks", Upload::None)? {
         let mut wanted = true;
         for filter in &args.filter {
-            wanted &= takes(&network, filter)?;
+            wanted &= takes(filter, &network.name, &network.labels, network.used_by.is_empty())?;
         }
         if wanted && args.quiet {
             say!("{}", network.name)?;
@@ -255,27 +247,8 @@ fn row(network: &VirtualNetwork, format: &Format) -> Answer<Value> {
     }))
 }
 
-fn inspect(client: &Client, args: &InspectArgs) -> Outcome {
-    let format = Format::new(false, args.format.as_deref())?;
-    let mut found = Vec::new();
-    let code = each(&args.names, |name| {
-        found.push(client.json::<Value>("GET", &at(name), Upload::None)?);
-        Ok(())
-    })?;
-    match format {
-        Format::Default => say!("{}", serde_json::to_string_pretty(&found)?)?,
-        format => format.print(&found, &[])?,
-    }
-    Ok(code)
-}
-
 fn prune(client: &Client, args: &PruneArgs) -> Answer<()> {
-    let mut labels = Vec::new();
-    for filter in &args.filter {
-        let label = filter.strip_prefix("label=");
-        labels.push(label.ok_or_else(|| format!("--filter {filter:?}: there is label=KEY[=VALUE]"))?);
-    }
-    let label = (!labels.is_empty()).then(|| labels.join(","));
+    let label = labels_wanted(&args.filter)?;
     if !args.force && !out::confirmed("This removes all networks that no domain is on.")? {
         return Ok(());
     }
