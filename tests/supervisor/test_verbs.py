@@ -1,4 +1,5 @@
 """The command's verbs on real domains: Docker's output, streams, terminals, exit codes."""
+import concurrent.futures
 import json
 import os
 import pty
@@ -153,6 +154,24 @@ def test_events(d):
         d.cli("events", "--since", str(begun), "--until", str(time.time() + 1), "--format", "{{.Kind}} {{.Name}}")
     ).splitlines()
     assert [x for x in lines if x.endswith(" eve")][:3] == ["create eve", "start eve", "die eve"], lines
+
+
+def test_events_come_in_their_order(d):
+    """Those of domains that end as soon as they have begun, many at once."""
+    begun = time.time() - 1
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        jobs = [pool.submit(d.cli, "run", "--rm", "--name", f"eve{n}", "busybox", "true") for n in range(200)]
+        for job in jobs:
+            ok(job.result())
+    told = {}
+    until = str(time.time() + 1)
+    for line in ok(
+        d.cli("events", "--since", str(begun), "--until", until, "--format", "{{.Name}} {{.Kind}}")
+    ).splitlines():
+        name, kind = line.split()
+        told.setdefault(name, []).append(kind)
+    wrong = {name: kinds for name, kinds in told.items() if kinds[:3] != ["create", "start", "die"]}
+    assert len(told) == 200 and not wrong, wrong
 
 
 def test_debug_events(d):

@@ -101,6 +101,10 @@ impl Core {
             let follow = locked(&entry.live).followers.any();
             keeper.ask(KeeperCommand::Start { id: entry.id.clone(), run, follow, spec: Box::new(spec) }).await
         };
+        if answer.is_err() {
+            // What its keeper has told of it says more than that it did not start.
+            self.launched(entry);
+        }
         let result = match answer {
             Ok(Reply::Started { pid, at, mut warnings, stages, network }) => {
                 warnings.extend(network::left_out(&locked(&entry.row).config.network, network.as_deref()));
@@ -135,7 +139,7 @@ impl Core {
                 Err(problem)
             }
         };
-        locked(&entry.live).launching = false;
+        self.launched(entry);
         result
     }
 

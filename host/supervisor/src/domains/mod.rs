@@ -204,6 +204,8 @@ pub(crate) struct Live {
     pub pid: Option<i32>,
     /// A keeper has been asked to start it, or will be when there is a connection, and has not answered yet.
     pub launching: bool,
+    /// The end of the run that is being started, of which its keeper has told before its start was noted here.
+    pub early_end: Option<(u64, Box<Exit>)>,
     pub health: Option<api::HealthState>,
     /// Where it is in its network.
     pub network: Option<api::Attached>,

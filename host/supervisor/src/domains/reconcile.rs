@@ -54,7 +54,11 @@ impl Core {
     /// Something happened in a keeper.
     pub fn news(self: &Arc<Self>, keeper: u64, news: Notification) {
         match news {
-            Notification::Ended(exit) => self.ended(Some(keeper), *exit),
+            Notification::Ended(exit) => {
+                if let Some(exit) = self.unless_it_begins(keeper, exit) {
+                    self.ended(Some(keeper), *exit);
+                }
+            }
             Notification::Started { id, run, pid, at, network } => {
                 if let Ok(entry) = self.find(&id)
                     && locked(&entry.row).run == run
@@ -117,6 +121,31 @@ impl Core {
                 tracing::warn!("cannot remove {}: {e}", file.display());
             }
             _ => {}
+        }
+    }
+
+    /// Keeps the end of a run whose start was answered a moment ago: whoever asked for that notes it first, so that everybody
+    /// hears of a start before its end.
+    fn unless_it_begins(&self, keeper: u64, exit: Box<Exit>) -> Option<Box<Exit>> {
+        let Ok(entry) = self.find(&exit.id) else { return Some(exit) };
+        let run = locked(&entry.row).run;
+        let mut live = locked(&entry.live);
+        if !live.launching || run != exit.run {
+            return Some(exit);
+        }
+        live.early_end = Some((keeper, exit));
+        None
+    }
+
+    /// Whoever had it started has noted that: its end, if it has been told meanwhile, is noted now.
+    pub(super) fn launched(self: &Arc<Self>, entry: &Entry) {
+        let early = {
+            let mut live = locked(&entry.live);
+            live.launching = false;
+            live.early_end.take()
+        };
+        if let Some((keeper, exit)) = early {
+            self.ended(Some(keeper), *exit);
         }
     }
 
