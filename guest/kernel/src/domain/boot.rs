@@ -136,6 +136,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::objects::net::unix::scm::FLIGHT,
     &crate::process::coredump::name::SETTINGS,
     &crate::memory::swap::REGION,
+    &crate::process::async_io::context::TOTAL,
     &crate::process::life::exit::NO_FILES,
     &crate::process::futex::FUTEXES,
     &crate::process::task::space::SPACES,

@@ -4,6 +4,7 @@
 //! `--trace` and docs/COMPATIBILITY.md are all made from these rows.
 
 pub(crate) mod args;
+pub mod async_io;
 pub mod compat;
 pub mod events;
 pub mod files;

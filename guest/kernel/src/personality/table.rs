@@ -69,6 +69,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("poll", crate::personality::events::poll::CALLS),
     ("select", crate::personality::events::select::CALLS),
     ("epoll", crate::personality::events::epoll::CALLS),
+    ("Asynchronous I/O", crate::personality::async_io::aio::CALLS),
     ("Sockets", crate::personality::net::sockets::CALLS),
 ];
 

@@ -1,5 +1,6 @@
 //! Processes and threads, their signals and timers, and what needs to know them.
 
+pub mod async_io;
 pub mod coredump;
 pub mod descriptors;
 pub mod filters;

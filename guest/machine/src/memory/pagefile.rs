@@ -5,6 +5,8 @@
 //! In a clone pages that nobody has written to since are still in its frozen image ([`Place::Frozen`]): which ones
 //! is the kernel's business too.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use doppel_abi_machine::layout::{IMAGE_BASE, PAGEFILE_BASE};
 
 use crate::memory::frozen;
@@ -64,6 +66,24 @@ pub fn write(off: u64, buf: &[u8]) {
     // SAFETY: as for read.
     let left = unsafe { user::copy_raw(dst, buf.as_ptr() as u64, buf.len() as u64) };
     assert!(left == 0, "page file not writable (host out of memory?)");
+}
+
+/// A word of it that is accessed as one.
+fn word(address: u64) -> &'static AtomicU32 {
+    assert!(address % 4 == 0, "a word is not aligned");
+    // SAFETY: the address was checked to lie in a window, which is mapped for ever; others write words there at any time,
+    // which an atomic allows.
+    unsafe { AtomicU32::from_ptr(address as *mut u32) }
+}
+
+/// Reads an aligned word; what was written before it was is seen, too.
+pub fn load(from: Place) -> u32 {
+    word(from.address(4)).load(Ordering::Acquire)
+}
+
+/// Writes an aligned word; whoever sees it sees what was written before.
+pub fn store(off: u64, value: u32) {
+    word(window(off, 4)).store(value, Ordering::Release);
 }
 
 /// Fills part of the page file with zeros.

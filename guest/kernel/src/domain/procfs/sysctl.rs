@@ -1,6 +1,8 @@
 //! /proc/sys: the settings programs read. Few can be changed.
 
 use crate::core::subject::subject;
+use crate::process::async_io::context::TOTAL;
+use crate::process::async_io::ring::MAX_EVENTS;
 use crate::process::coredump::name::SETTINGS;
 use alloc::format;
 use alloc::string::String;
@@ -26,8 +28,8 @@ pub fn root() -> Node {
 
 fn fs() -> Node {
     let e: Entries = alloc::vec![
-        ("aio-max-nr", || fixed("65536\n")),
-        ("aio-nr", || fixed("0\n")),
+        ("aio-max-nr", || text(|| Ok(format!("{MAX_EVENTS}\n")))),
+        ("aio-nr", || text(|| Ok(format!("{}\n", TOTAL.get().get())))),
         ("dentry-state", || fixed("0\t0\t45\t0\t0\t0\n")),
         ("epoll", || dir(alloc::vec![("max_user_watches", || fixed("1048576\n"))])),
         ("file-max", || fixed("1048576\n")),

@@ -102,3 +102,32 @@ impl Object {
         true
     }
 }
+
+/// Access to memory that is shared with a program, a word or some bytes at a time. All of it has been reserved.
+impl Object {
+    /// The word at an offset, which is a multiple of four.
+    pub fn load(&self, offset: u64) -> u32 {
+        debug_assert!(offset % 4 == 0, "a word is aligned");
+        let mut word = 0;
+        self.get(offset, 4, |place, _, _| word = pagefile::load(place));
+        word
+    }
+
+    /// Stores a word; whoever sees it sees what was written before.
+    pub fn store(&self, offset: u64, word: u32) -> Result<()> {
+        debug_assert!(offset % 4 == 0, "a word is aligned");
+        self.put(offset, 4, false, |place, _, _| pagefile::store(place, word))
+    }
+
+    /// Copies bytes out.
+    pub fn copy_out(&self, offset: u64, bytes: &mut [u8]) {
+        self.get(offset, bytes.len(), |place, done, len| pagefile::read(place, &mut bytes[done..][..len]));
+    }
+
+    /// Copies bytes in.
+    pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.put(offset, bytes.len(), false, |place, done, len| {
+            pagefile::write(place, &bytes[done..][..len]);
+        })
+    }
+}

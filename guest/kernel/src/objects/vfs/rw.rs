@@ -86,6 +86,23 @@ pub fn write_file(f: &FileRef<'_>, input: &mut Input<'_>) -> Result<usize> {
     written(f, r)
 }
 
+/// Reads at a place; of a file without places, the next bytes.
+#[inline]
+pub fn read_at(f: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+    let n = f.ops().read(f, out, offset)?;
+    if f.seekable() {
+        file_event(f, InotifyMask::ACCESS);
+    }
+    Ok(n)
+}
+
+/// Writes at a place; to a file without places, the next bytes.
+#[inline]
+pub fn write_at(f: &File, input: &mut Input<'_>, offset: u64) -> Result<usize> {
+    let r = f.ops().write(f, input, offset);
+    written(f, r)
+}
+
 /// Finishes a write: tells watchers of the file.
 #[inline]
 pub(crate) fn written(f: &File, r: Result<usize>) -> Result<usize> {

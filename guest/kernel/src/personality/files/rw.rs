@@ -3,12 +3,11 @@
 use doppel_abi_linux::syscalls::nr;
 
 use crate::core::sched::PollEvents;
-use crate::objects::ipc::inotify::{InotifyMask, file_event};
 use crate::objects::vfs::Whence;
 use crate::objects::vfs::fdtable::{Alone, FileRef};
 use crate::objects::vfs::file::File;
 use crate::objects::vfs::io::{Input, Output};
-use crate::objects::vfs::rw::{RW_MAX, read_file, read_iovecs, write_file, written};
+use crate::objects::vfs::rw::{RW_MAX, read_at, read_file, read_iovecs, write_at, write_file, written};
 use crate::personality::Support::Full;
 use crate::personality::args::{Bits, Number, RawFd, UserBuf};
 use crate::personality::{Args, Syscall, call};
@@ -25,13 +24,6 @@ fn readable(a: &Args, fd: i32) -> Result<FileRef<'_>> {
 fn writable(a: &Args, fd: i32) -> Result<FileRef<'_>> {
     let f = a.thread.file(fd)?;
     if f.writable() { Ok(f) } else { Err(Errno::EBADF) }
-}
-
-/// Reads at a place.
-fn read_at(f: &File, out: &mut Output<'_>, offset: u64) -> Result<u64> {
-    let n = f.ops().read(f, out, offset)?;
-    file_event(f, InotifyMask::ACCESS);
-    Ok(n as u64)
 }
 
 #[inline]
@@ -77,7 +69,7 @@ fn write_offset(f: &File, off: i64, len: usize) -> Result<u64> {
 fn pread64(a: &Args, RawFd(fd): RawFd, buffer: UserPtr, len: usize, pos: i64) -> Result<u64> {
     let f = readable(a, fd)?;
     let off = offset(&f, pos)?;
-    read_at(&f, &mut Output::user(buffer, len.min(RW_MAX)), off)
+    read_at(&f, &mut Output::user(buffer, len.min(RW_MAX)), off).map(|n| n as u64)
 }
 
 #[inline]
@@ -85,23 +77,21 @@ fn pwrite64(a: &Args, RawFd(fd): RawFd, UserBuf(buffer): UserBuf, len: usize, po
     let f = writable(a, fd)?;
     let len = len.min(RW_MAX);
     let off = write_offset(&f, pos, len)?;
-    let r = f.ops().write(&f, &mut Input::user(buffer, len), off);
-    written(&f, r).map(|n| n as u64)
+    write_at(&f, &mut Input::user(buffer, len), off).map(|n| n as u64)
 }
 
 fn preadv(a: &Args, RawFd(fd): RawFd, iovecs: UserPtr, count: usize, pos: i64) -> Result<u64> {
     let f = readable(a, fd)?;
     let off = offset(&f, pos)?;
     let v = read_iovecs(iovecs, count)?;
-    read_at(&f, &mut Output::iovecs(v), off)
+    read_at(&f, &mut Output::iovecs(v), off).map(|n| n as u64)
 }
 
 fn pwritev(a: &Args, RawFd(fd): RawFd, iovecs: UserPtr, count: usize, pos: i64) -> Result<u64> {
     let f = writable(a, fd)?;
     let off = offset(&f, pos)?;
     let v = read_iovecs(iovecs, count)?;
-    let r = f.ops().write(&f, &mut Input::iovecs(v), off);
-    written(&f, r).map(|n| n as u64)
+    write_at(&f, &mut Input::iovecs(v), off).map(|n| n as u64)
 }
 
 bitflags::bitflags! {

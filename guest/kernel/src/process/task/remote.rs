@@ -92,15 +92,21 @@ pub(crate) fn run_later(host_pid: i32, f: impl FnOnce() + Send + Sync + 'static)
     lives
 }
 
+/// Runs `f` on a thread of its own in the space of `p`, which may wait there; false if the process is ending. May be called under
+/// the lock of a wait queue.
+pub(crate) fn start_in(p: &Arc<Process>, f: impl FnOnce() + Send + Sync + 'static) -> bool {
+    let space = p.space();
+    let lives = space.try_add_thread();
+    if lives {
+        start_worker(p, &space, f);
+    }
+    lives
+}
+
 /// See [`work::START`].
 fn start_work(f: Work) -> bool {
     let Ok(init) = TASKS.process(super::init_pid()) else { return false };
-    let space = init.space();
-    let lives = space.try_add_thread();
-    if lives {
-        start_worker(&init, &space, f);
-    }
-    lives
+    start_in(&init, f)
 }
 
 /// Reads up to `len` bytes (at most [`CHUNK`]) at `at` in `p`; shorter at an unmapped page, EFAULT if the first

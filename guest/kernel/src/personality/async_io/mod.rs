@@ -1,0 +1,3 @@
+//! Calls of asynchronous input and output.
+
+pub mod aio;
