@@ -18,6 +18,7 @@ use crate::domains::{network, spec};
 use crate::images::disks::disk_problem;
 use crate::jobs::blocking;
 use crate::keeper::protocol::{KeeperCommand, Reply};
+use crate::keepers::keeper_client::is_unanswered;
 use crate::residency::admission::Patience;
 use crate::residency::figures::word;
 use crate::residency::residence::Slept;
@@ -58,10 +59,40 @@ impl Core {
             locked(&entry.row).stopped = true;
         }
         let freezing = Freezing { stop: how.stop, whole: how.whole, ..Freezing::default() };
-        let (report, _) = self.freeze_to(&entry, how.frozen.clone(), to, freezing).await?;
+        let report = match self.freeze_to(&entry, how.frozen.clone(), to.clone(), freezing).await {
+            Ok((report, _)) => report,
+            Err(problem) if is_unanswered(&problem) => {
+                self.made_all_the_same(&entry, &how, &to).await?.ok_or(problem)?
+            }
+            Err(problem) => return Err(problem),
+        };
         self.note_origin(&entry, &how.frozen, how.temporary).await;
         self.event(EventKind::Freeze, &entry, &[("frozen", how.frozen)]);
         Ok(report)
+    }
+
+    /// What is told of an image whose keeper died when it was whole, and had not answered; none if there is no image. Images get
+    /// their names when they are whole.
+    async fn made_all_the_same(
+        &self,
+        entry: &Entry,
+        how: &api::FreezeDomain,
+        to: &std::path::Path,
+    ) -> Result<Option<api::FreezeReport>, Problem> {
+        let Ok(image) = FrozenImage::open_unchecked(to) else { return Ok(None) };
+        if how.stop {
+            let run = locked(&entry.row).run;
+            self.kill_after(entry, run, 0).await?;
+        }
+        let description = image.describe();
+        let (bytes, written_bytes) = (description.data_bytes, description.own_bytes);
+        Ok(Some(api::FreezeReport {
+            frozen: how.frozen.clone(),
+            bytes,
+            written_bytes,
+            stop_us: 0,
+            pause_us: 0,
+        }))
     }
 
     /// Has the keeper freeze it; also says when it has something to do by itself, in seconds since 1970.

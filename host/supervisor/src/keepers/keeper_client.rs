@@ -49,6 +49,14 @@ pub(crate) enum Happening {
     Printed(String, Stream, Option<u32>, Bytes),
 }
 
+/// What is said of a call whose keeper died: it may have been done.
+const UNANSWERED: &str = "the keeper ended before it answered";
+
+/// Whether nobody knows what became of a call.
+pub(crate) fn is_unanswered(problem: &Problem) -> bool {
+    problem.code == Code::Internal && problem.detail == UNANSWERED
+}
+
 /// How the keeper is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
@@ -166,7 +174,7 @@ impl KeeperClient {
                         return Err(lost("cannot be reached; its log says more"));
                     }
                 }
-                Err(_) => return Err(lost("ended before it answered")),
+                Err(_) => return Err(Problem::new(Code::Internal, UNANSWERED)),
             }
         }
     }
