@@ -310,6 +310,19 @@ CASE(poll_waits) {
     CHECK_EQ(e.obj, (uintptr_t)&io);
     join(c);
 }
+CASE(poll_tells_what_was_there) {
+    begin();
+    int p[2];
+    char b;
+    CHECK_OK(pipe(p));
+    struct iocb io = poller(p[0], POLLIN);
+    CHECK_EQ(submit1(&io), 1);
+    CHECK_EQ(write(p[1], "x", 1), 1);
+    CHECK_EQ(read(p[0], &b, 1), 1);
+    struct io_event e;
+    CHECK_EQ(get(1, 1, &e, &late), 1);
+    CHECK(e.res & POLLIN);
+}
 CASE(poll_tells_hangups) {
     begin();
     int p[2];

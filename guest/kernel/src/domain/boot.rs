@@ -137,6 +137,8 @@ static PARTS: &[&dyn Fill] = &[
     &crate::process::coredump::name::SETTINGS,
     &crate::memory::swap::REGION,
     &crate::process::async_io::context::TOTAL,
+    &crate::process::async_io::context::CONTEXTS,
+    &crate::process::async_io::workers::WORKERS,
     &crate::process::life::exit::NO_FILES,
     &crate::process::futex::FUTEXES,
     &crate::process::task::space::SPACES,
@@ -167,6 +169,7 @@ fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     task::subject::run();
     crate::objects::ipc::inotify::run();
     memory::commit::RECLAIM.set(reclaim);
+    personality::table::offer();
     kernel::init(data.hostname, data.args.flags, PARTS);
     // There is memory for them: nothing has run yet.
     let _ = EVENTS.get().keep(Level::from_flags(data.args.flags));
@@ -184,6 +187,7 @@ fn resume() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     task::subject::run();
     crate::objects::ipc::inotify::run();
     memory::commit::RECLAIM.set(reclaim);
+    personality::table::offer();
     kernel::adopt(PARTS);
     vfs::adopt();
     FREEZER.adopt();

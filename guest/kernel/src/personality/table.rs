@@ -11,7 +11,10 @@ use doppel_machine::sync::SpinLock;
 use crate::core::events::{Kind, record_text};
 use crate::core::log;
 use crate::core::part::Part;
+use crate::personality::async_io::uring::calls::MAKE;
+use crate::personality::async_io::uring::steps::go_on_without_program;
 use crate::personality::{Args, Syscall, trace};
+use crate::process::async_io::uring::GO_ON;
 use crate::process::task::Thread;
 use crate::process::{ptrace, seccomp};
 use crate::{Errno, Result, kernel};
@@ -70,6 +73,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("select", crate::personality::events::select::CALLS),
     ("epoll", crate::personality::events::epoll::CALLS),
     ("Asynchronous I/O", crate::personality::async_io::aio::CALLS),
+    ("io_uring", crate::personality::async_io::uring::CALLS),
     ("Sockets", crate::personality::net::sockets::CALLS),
 ];
 
@@ -113,6 +117,12 @@ const fn handlers() -> [Option<Handler>; SLOTS] {
         i += 1;
     }
     t
+}
+
+/// Gives the lower parts of the personality what they ask of the table; once, at boot.
+pub fn offer() {
+    MAKE.set(make);
+    GO_ON.set(go_on_without_program);
 }
 
 /// The name of a number, as in `<sys/syscall.h>`.
@@ -160,6 +170,15 @@ fn serve_call() {
         }
     }
     dispatch_slowly(thread);
+}
+
+/// Makes a call for the current thread. See [`MAKE`].
+fn make(nr: u32, args: &Args) -> Result<u64> {
+    let Some(Some(handler)) = HANDLERS.get(nr as usize) else { return Err(Errno::ENOSYS) };
+    match handler(args) {
+        Err(Errno::EFAULT) => again(args, *handler),
+        r => r,
+    }
 }
 
 /// A call met memory that was not there: makes it again as long as that can be mended.

@@ -70,7 +70,7 @@ pub fn write(off: u64, buf: &[u8]) {
 
 /// A word of it that is accessed as one.
 fn word(address: u64) -> &'static AtomicU32 {
-    assert!(address % 4 == 0, "a word is not aligned");
+    assert!(address.is_multiple_of(4), "a word is not aligned");
     // SAFETY: the address was checked to lie in a window, which is mapped for ever; others write words there at any time,
     // which an atomic allows.
     unsafe { AtomicU32::from_ptr(address as *mut u32) }

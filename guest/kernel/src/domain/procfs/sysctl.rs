@@ -70,7 +70,7 @@ fn kernel_dir() -> Node {
         ("core_uses_pid", core_uses_pid),
         ("domainname", || fixed("(none)\n")),
         ("hostname", hostname),
-        ("io_uring_disabled", || fixed("2\n")),
+        ("io_uring_disabled", || fixed("0\n")),
         ("kptr_restrict", || fixed("2\n")),
         ("msgmax", || fixed("8192\n")),
         ("msgmnb", || fixed("16384\n")),

@@ -107,7 +107,7 @@ impl Object {
 impl Object {
     /// The word at an offset, which is a multiple of four.
     pub fn load(&self, offset: u64) -> u32 {
-        debug_assert!(offset % 4 == 0, "a word is aligned");
+        debug_assert!(offset.is_multiple_of(4), "a word is aligned");
         let mut word = 0;
         self.get(offset, 4, |place, _, _| word = pagefile::load(place));
         word
@@ -115,7 +115,7 @@ impl Object {
 
     /// Stores a word; whoever sees it sees what was written before.
     pub fn store(&self, offset: u64, word: u32) -> Result<()> {
-        debug_assert!(offset % 4 == 0, "a word is aligned");
+        debug_assert!(offset.is_multiple_of(4), "a word is aligned");
         self.put(offset, 4, false, |place, _, _| pagefile::store(place, word))
     }
 

@@ -21,7 +21,7 @@ use crate::personality::Support::{Full, Partial};
 use crate::personality::events::mask::with_mask;
 use crate::personality::{Args, Syscall, call};
 use crate::process::async_io::armed::Armed;
-use crate::process::async_io::context::{Context, Ticket};
+use crate::process::async_io::context::{CONTEXTS, Context, Ticket};
 use crate::process::async_io::held::HeldFile;
 use crate::process::async_io::transfer::{Operation, Transfer};
 use crate::{Errno, Result};
@@ -102,23 +102,23 @@ fn sys_io_setup(a: &Args, events: u32, id: UserPtr) -> Result<u64> {
     let mm = &a.thread.space().mm;
     let context = Context::new(mm, events)?;
     let at = context.at();
-    a.thread.process.contexts.add(context);
+    CONTEXTS.add(a.thread.process.pid, context);
     if id.write(&at).is_err() {
         // It was made this moment: nobody else knows it.
-        a.thread.process.contexts.destroy(at, mm)?;
+        CONTEXTS.destroy(a.thread.process.pid, at, mm)?;
         return Err(Errno::EFAULT);
     }
     Ok(0)
 }
 
 fn sys_io_destroy(a: &Args, id: u64) -> Result<u64> {
-    a.thread.process.contexts.destroy(id, &a.thread.space().mm)?;
+    CONTEXTS.destroy(a.thread.process.pid, id, &a.thread.space().mm)?;
     Ok(0)
 }
 
 fn sys_io_submit(a: &Args, id: u64, count: i64, list: UserPtr) -> Result<u64> {
     let count = u64::try_from(count).map_err(|_| Errno::EINVAL)?;
-    let context = a.thread.process.contexts.find(id)?;
+    let context = CONTEXTS.find(a.thread.process.pid, id)?;
     for i in 0..count.min(context.room().into()) {
         let submitted =
             list.add(i * 8).read::<u64>().map_err(Errno::from).and_then(|at| submit(a, &context, at));
@@ -216,7 +216,7 @@ fn sys_io_cancel(a: &Args, id: u64, iocb: UserPtr, _result: UserPtr) -> Result<u
     if iocb.add(8).read::<u32>()? != 0 {
         return Err(Errno::EINVAL);
     }
-    let context = a.thread.process.contexts.find(id)?;
+    let context = CONTEXTS.find(a.thread.process.pid, id)?;
     context.cancel(iocb.0)?;
     // Its event tells.
     Err(Errno::EINPROGRESS)
@@ -233,7 +233,7 @@ fn timeout(at: UserPtr) -> Result<Timeout> {
 }
 
 fn events(a: &Args, id: u64, least: i64, most: i64, to: UserPtr, timeout: Timeout) -> Result<u64> {
-    let context = a.thread.process.contexts.find(id)?;
+    let context = CONTEXTS.find(a.thread.process.pid, id)?;
     let (Ok(least), Ok(most)) = (usize::try_from(least), usize::try_from(most)) else {
         return Err(Errno::EINVAL);
     };
@@ -253,7 +253,8 @@ fn sys_io_getevents(
 ) -> Result<u64> {
     let timeout = timeout(timeout_at)?;
     // It never goes on after a signal.
-    events(a, id, least, most, to, timeout).map_err(|e| if e == Errno::ERESTARTSYS { Errno::EINTR } else { e })
+    events(a, id, least, most, to, timeout)
+        .map_err(|e| if e == Errno::ERESTARTSYS { Errno::EINTR } else { e })
 }
 
 pod_struct! {

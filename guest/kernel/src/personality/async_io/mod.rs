@@ -1,3 +1,4 @@
 //! Calls of asynchronous input and output.
 
 pub mod aio;
+pub mod uring;

@@ -1,6 +1,7 @@
 //! The system calls of sockets.
 
 use alloc::sync::Arc;
+use core::ops::Deref;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, AF_UNIX, Addr};
@@ -17,7 +18,7 @@ use crate::objects::net::socket::{Received, SendMsg, Socket, SocketOps, wait_fla
 use crate::objects::net::unix::UnixSock;
 use crate::objects::vfs::fdtable::FileRef;
 use crate::objects::vfs::flags::OpenFlags;
-use crate::objects::vfs::{Input, Output};
+use crate::objects::vfs::{File, Input, Output};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::args::{Arg, Bits, FromArg, Number, RawFd, UserBuf};
 use crate::personality::net::options::{getsockopt, setsockopt};
@@ -65,19 +66,23 @@ const MMSGHDR: u64 = 64;
 const IPV4_SIZE: i32 = 16;
 
 /// An argument that is a socket.
-pub(super) struct Sock<'a> {
-    file: FileRef<'a>,
-    pub(super) ops: Arc<dyn SocketOps>,
+pub(in crate::personality) struct Sock<F> {
+    file: F,
+    pub(in crate::personality) ops: Arc<dyn SocketOps>,
 }
 
 /// A descriptor as a socket.
-pub(super) fn sock(a: &Args, fd: i32) -> Result<Sock<'_>> {
-    let file = a.thread.file(fd)?;
-    let ops = file.downcast::<Socket>().ok_or(Errno::ENOTSOCK)?.ops.clone();
-    Ok(Sock { file, ops })
+pub(super) fn sock(a: &Args, fd: i32) -> Result<Sock<FileRef<'_>>> {
+    Sock::of(a.thread.file(fd)?)
 }
 
-impl Sock<'_> {
+impl<F: Deref<Target = Arc<File>>> Sock<F> {
+    /// An open file as a socket.
+    pub(in crate::personality) fn of(file: F) -> Result<Self> {
+        let ops = file.downcast::<Socket>().ok_or(Errno::ENOTSOCK)?.ops.clone();
+        Ok(Self { file, ops })
+    }
+
     fn nonblock(&self) -> bool {
         self.file.nonblocking()
     }
@@ -86,7 +91,7 @@ impl Sock<'_> {
         self.ops.common().domain == AF_UNIX
     }
 
-    fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
+    pub(in crate::personality) fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
         match self.file.downcast::<Socket>() {
             Some(s) => s.send(input, msg),
             None => Err(Errno::ENOTSOCK),
@@ -219,7 +224,7 @@ fn socketpair(
 }
 
 /// The address argument of bind and connect. To an IPv4 socket another family is wrong, however long its addresses.
-fn address(at: UserPtr, len: i32, domain: u16) -> Result<Addr> {
+pub(in crate::personality) fn address(at: UserPtr, len: i32, domain: u16) -> Result<Addr> {
     let addr = read_addr(at, len);
     if addr.is_err() && domain == AF_INET && len >= IPV4_SIZE && at.read::<u16>()? != AF_INET {
         return Err(Errno::EAFNOSUPPORT);
@@ -268,7 +273,19 @@ fn do_accept(
     flags: OpenFlags,
 ) -> Result<u64> {
     let s = sock(a, listener)?;
-    let new = s.ops.accept(s.nonblock())?;
+    take_connection(a, &s, user_addr, user_len, flags, s.nonblock())
+}
+
+/// Accepts a connection, and gives it a descriptor.
+pub(in crate::personality) fn take_connection<F: Deref<Target = Arc<File>>>(
+    a: &Args,
+    s: &Sock<F>,
+    user_addr: UserPtr,
+    user_len: UserPtr,
+    flags: OpenFlags,
+    nonblock: bool,
+) -> Result<u64> {
+    let new = s.ops.accept(nonblock)?;
     let fd = install(a, new.clone(), flags)?;
     if !user_addr.is_null() {
         let stored = new.accepted_from().and_then(|r| write_addr(Some(&r), user_addr, user_len));
@@ -340,7 +357,13 @@ fn recvfrom(
     Ok(r.len as u64)
 }
 
-fn send_one(a: &Args, s: &Sock, at: UserPtr, flags: MsgFlags) -> Result<usize> {
+/// Sends the message that is described there.
+pub(in crate::personality) fn send_one<F: Deref<Target = Arc<File>>>(
+    a: &Args,
+    s: &Sock<F>,
+    at: UserPtr,
+    flags: MsgFlags,
+) -> Result<usize> {
     let h: MsgHdr = at.read()?;
     let (mut input, msg) = h.for_send(&**a.thread, flags | wait_flag(&s.file), s.is_unix())?;
     s.send(&mut input, msg)
@@ -367,7 +390,12 @@ fn sendmmsg(a: &Args, RawFd(fd): RawFd, messages: UserPtr, count: u32, flags: Bi
     Ok(u64::from(n))
 }
 
-fn recv_one(s: &Sock, at: UserPtr, flags: MsgFlags) -> Result<usize> {
+/// Receives a message as it is described there.
+pub(in crate::personality) fn recv_one<F: Deref<Target = Arc<File>>>(
+    s: &Sock<F>,
+    at: UserPtr,
+    flags: MsgFlags,
+) -> Result<usize> {
     let mut h: MsgHdr = at.read()?;
     let mut out = Output::iovecs(h.iovecs()?);
     let mut r: Received = s.ops.recv(&mut out, recv_flags(flags, h.name != 0) | wait_flag(&s.file))?;

@@ -1,7 +1,7 @@
 //! Waits for a file to become ready.
 
 use alloc::sync::{Arc, Weak};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use doppel_machine::sync::SpinLock;
 
@@ -23,8 +23,10 @@ pub struct Armed<T: OnReady> {
     process: Arc<Process>,
     file: HeldFile,
     wanted: PollEvents,
-    /// A worker will look at the file.
+    /// A worker will look at it.
     seen: AtomicBool,
+    /// What wake-ups have told: it counts, though somebody else may have taken it meanwhile.
+    told: AtomicU32,
     /// It has been told, or is not to be told any more.
     over: AtomicBool,
     table: SpinLock<Option<PollTable>>,
@@ -41,6 +43,7 @@ impl<T: OnReady> Armed<T> {
             file,
             wanted: wanted | PollEvents::ALWAYS,
             seen: AtomicBool::new(false),
+            told: AtomicU32::new(0),
             over: AtomicBool::new(false),
             table: SpinLock::new(None),
             request,
@@ -84,6 +87,9 @@ impl<T: OnReady> Armed<T> {
 impl<T: OnReady> Wake for Armed<T> {
     fn wake(&self, events: PollEvents) -> bool {
         let concerns = events.is_empty() || events.intersects(self.wanted);
+        if concerns {
+            self.told.fetch_or((events & self.wanted).bits(), Ordering::SeqCst);
+        }
         if concerns
             && !self.over.load(Ordering::SeqCst)
             && !self.seen.swap(true, Ordering::SeqCst)
@@ -99,7 +105,8 @@ impl<T: OnReady> Job for Armed<T> {
     fn run(self: Arc<Self>) {
         // Whoever wakes it from now on has somebody look again.
         self.seen.store(false, Ordering::SeqCst);
-        let events = self.file.poll(None) & self.wanted;
+        let told = PollEvents::from_bits_retain(self.told.swap(0, Ordering::SeqCst));
+        let events = if told.is_empty() { self.file.poll(None) & self.wanted } else { told };
         if !events.is_empty() {
             self.tell(events);
         }

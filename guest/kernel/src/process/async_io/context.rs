@@ -10,7 +10,7 @@ use doppel_machine::user::{UserPtr, bytes_of};
 
 use super::armed::{Armed, OnReady};
 use super::held::HeldFile;
-use super::transfer::failed;
+use super::result::failed;
 use super::ring::{IoEvent, MAX_EVENTS, Ring};
 use crate::core::log::log;
 use crate::core::part::Part;
@@ -225,38 +225,43 @@ impl Drop for Context {
     }
 }
 
-/// The instances of a process. They go with its memory: at exec and at its end; a child has none.
+/// The instances of all processes, by process id. They go with a process' memory: at exec and at its end; a child has none.
 #[derive(Default)]
-pub struct Contexts(SpinLock<Vec<Arc<Context>>>);
+pub struct Contexts(SpinLock<Vec<(i32, Arc<Context>)>>);
+
+/// The domain's.
+pub static CONTEXTS: Part<Contexts> = Part::new();
 
 impl Contexts {
-    /// Adds one.
-    pub fn add(&self, context: Arc<Context>) {
-        self.0.lock().push(context);
+    /// Adds one of a process.
+    pub fn add(&self, pid: i32, context: Arc<Context>) {
+        self.0.lock().push((pid, context));
     }
 
-    /// The one at this address; EINVAL if there is none.
-    pub fn find(&self, at: u64) -> Result<Arc<Context>> {
-        self.0.lock().iter().find(|c| c.at == at).cloned().ok_or(Errno::EINVAL)
+    /// The one of a process at this address; EINVAL if there is none.
+    pub fn find(&self, pid: i32, at: u64) -> Result<Arc<Context>> {
+        let all = self.0.lock();
+        let found = all.iter().find(|(p, c)| *p == pid && c.at == at);
+        found.map(|(_, c)| c.clone()).ok_or(Errno::EINVAL)
     }
 
-    /// Destroys the one at this address, and takes its ring out of memory; EINVAL if there is none.
-    pub fn destroy(&self, at: u64, mm: &Mm) -> Result<()> {
+    /// Destroys the one of a process at this address, and takes its ring out of memory; EINVAL if there is none.
+    pub fn destroy(&self, pid: i32, at: u64, mm: &Mm) -> Result<()> {
         let context = {
             let mut all = self.0.lock();
-            let i = all.iter().position(|c| c.at == at).ok_or(Errno::EINVAL)?;
-            all.remove(i)
+            let i = all.iter().position(|(p, c)| *p == pid && c.at == at).ok_or(Errno::EINVAL)?;
+            all.remove(i).1
         };
         context.destroy();
         // The program may have taken it out itself.
-        let _ = mm.unmap(at, at + context.ring.memory.len());
+        let _ = mm.unmap(at, at + context.ring.memory.size());
         Ok(())
     }
 
-    /// Destroys all.
-    pub fn clear(&self) {
-        let all = core::mem::take(&mut *self.0.lock());
-        for context in all {
+    /// Destroys all of a process.
+    pub fn clear(&self, pid: i32) {
+        let gone: Vec<_> = self.0.lock().extract_if(.., |(p, _)| *p == pid).collect();
+        for (_, context) in gone {
             context.destroy();
         }
     }

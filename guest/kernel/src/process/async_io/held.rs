@@ -17,9 +17,9 @@ impl HeldFile {
 }
 
 impl Deref for HeldFile {
-    type Target = File;
+    type Target = Arc<File>;
 
-    fn deref(&self) -> &File {
+    fn deref(&self) -> &Arc<File> {
         &self.0
     }
 }

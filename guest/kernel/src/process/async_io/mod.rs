@@ -9,7 +9,15 @@
 pub mod armed;
 pub mod context;
 pub mod held;
+pub mod result;
 pub mod ring;
 pub mod shared;
 pub mod transfer;
+pub mod uring;
 pub mod workers;
+
+/// What a process has of this goes: with its memory at exec, and at its end.
+pub fn process_leaves(pid: i32) {
+    context::CONTEXTS.clear(pid);
+    workers::WORKERS.forget(pid);
+}

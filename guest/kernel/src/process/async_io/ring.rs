@@ -57,8 +57,8 @@ impl Ring {
         // One slot is always empty, one is spare; and Linux makes twice as many for requests that a CPU takes ahead.
         let wanted = u64::from(events).max(8) * 2 + 2;
         let memory = Shared::new(at::EVENTS + wanted * EVENT)?;
-        let slots = u32::try_from((memory.len() - at::EVENTS) / EVENT).map_err(|_| Errno::EINVAL)?;
-        debug_assert!(memory.len() % PAGE == 0, "a ring is whole pages");
+        let slots = u32::try_from((memory.size() - at::EVENTS) / EVENT).map_err(|_| Errno::EINVAL)?;
+        debug_assert!(memory.size().is_multiple_of(PAGE), "a ring is whole pages");
         for (offset, word) in [
             (at::ID, id),
             (at::SLOTS, slots),

@@ -5,19 +5,16 @@ use alloc::vec::Vec;
 
 use super::context::{Context, Ticket};
 use super::held::HeldFile;
+use super::result::failed;
 use super::workers::{self, Job};
+use crate::memory::mend_missed;
 use crate::objects::rootfs;
 use crate::objects::vfs::File;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::io::{Input, IoVec, Output};
 use crate::objects::vfs::rw::{read_at, write_at};
-use crate::process::task::Process;
+use crate::process::task::{Process, current_space};
 use crate::{Errno, Result};
-
-/// An error as the result of a request.
-pub fn failed(error: Errno) -> i64 {
-    -i64::from(error.0)
-}
 
 /// What is done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,7 +53,7 @@ impl Job for Passed {
 }
 
 /// Whether somebody who does `operation` on the file waits for a device.
-fn waits(file: &File, operation: Operation) -> bool {
+pub fn waits(file: &File, operation: Operation) -> bool {
     let kept = file.downcast::<rootfs::Node>().is_none();
     kept && file.seekable() && (operation == Operation::Sync || file.flags().contains(OpenFlags::DIRECT))
 }
@@ -78,7 +75,7 @@ impl Transfer {
     }
 
     fn run(&self) -> Result<u64> {
-        let file = &*self.file;
+        let file: &File = &self.file;
         let n = match self.operation {
             Operation::Sync => file.ops().fsync(file).map(|()| 0),
             Operation::Read => read_at(file, &mut Output::iovecs(self.vectors.clone()), self.offset),
@@ -88,8 +85,13 @@ impl Transfer {
     }
 
     /// Does it; the count, or the negated error. What a signal interrupts is not begun again.
-    fn result(&self) -> i64 {
-        match self.run() {
+    pub fn result(&self) -> i64 {
+        let mut done = self.run();
+        // Memory that can be brought back is no error.
+        while done == Err(Errno::EFAULT) && mend_missed(&current_space().mm) {
+            done = self.run();
+        }
+        match done {
             Ok(n) => n.cast_signed(),
             Err(Errno::ERESTARTSYS) => failed(Errno::EINTR),
             Err(e) => failed(e),

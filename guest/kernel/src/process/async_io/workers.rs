@@ -1,11 +1,12 @@
 //! Threads of the kernel in a process' space.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use doppel_machine::sync::SpinLock;
 
+use crate::core::part::Part;
 use crate::process::task::Process;
 use crate::process::task::remote;
 
@@ -67,6 +68,25 @@ impl Default for Workers {
     }
 }
 
+/// The workers of the domain's processes, by process id.
+#[derive(Default)]
+pub struct AllWorkers(SpinLock<BTreeMap<i32, Arc<Workers>>>);
+
+/// The domain's.
+pub static WORKERS: Part<AllWorkers> = Part::new();
+
+impl AllWorkers {
+    fn of(&self, process: &Process) -> Arc<Workers> {
+        self.0.lock().entry(process.pid).or_default().clone()
+    }
+
+    /// A process has ended.
+    pub fn forget(&self, pid: i32) {
+        let gone = self.0.lock().remove(&pid);
+        drop(gone);
+    }
+}
+
 /// Has a thread of `process` do a job that does not wait for anything. May be called under the lock of a wait queue.
 pub fn soon(process: &Arc<Process>, job: Arc<dyn Job>) {
     begin(process, job, |w| &w.quick);
@@ -78,13 +98,14 @@ pub fn slowly(process: &Arc<Process>, job: Arc<dyn Job>) {
 }
 
 fn begin(process: &Arc<Process>, job: Arc<dyn Job>, pool: fn(&Workers) -> &Pool) {
-    let workers = pool(&process.workers);
+    let all = WORKERS.of(process);
+    let workers = pool(&all);
     workers.ready.lock().push_back(job);
     if !workers.may_begin() {
         return;
     }
-    let theirs = process.clone();
-    if !remote::start_in(process, move || pool(&theirs.workers).work()) {
+    let theirs = all.clone();
+    if !remote::start_in(process, move || pool(&theirs).work()) {
         // The process is ending: nobody waits for it any more.
         workers.threads.fetch_sub(1, Ordering::SeqCst);
         let left = core::mem::take(&mut *workers.ready.lock());

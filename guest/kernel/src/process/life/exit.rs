@@ -110,7 +110,7 @@ fn group_status(p: &Process) -> i32 {
 fn process_exit(p: &Arc<Process>) {
     let status = group_status(p);
     p.timers.clear();
-    p.contexts.clear();
+    crate::process::async_io::process_leaves(p.pid);
     ptrace::tracer_exit(p);
     let files = core::mem::replace(&mut *p.files.lock(), NO_FILES.0.clone());
     drop(files);
@@ -287,7 +287,7 @@ pub fn begin_exec(thread: &Arc<Thread>) -> Result<Arc<Space>> {
     p.signals.exec();
     thread.signals.clear_altstack();
     p.timers.exec();
-    p.contexts.clear();
+    crate::process::async_io::process_leaves(p.pid);
     let old = thread.space();
     let alone = old.thread_count() == 1;
     if alone && !old.mm.is_large() {

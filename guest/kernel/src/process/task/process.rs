@@ -121,10 +121,6 @@ pub struct Process {
     pub dump: crate::process::coredump::state::Dump,
     /// CPU time.
     pub used: crate::process::time::used::ProcessUse,
-    /// Instances of kernel AIO.
-    pub contexts: crate::process::async_io::context::Contexts,
-    /// Threads of the kernel that do what its requests have left.
-    pub workers: crate::process::async_io::workers::Workers,
     /// Largest memory in bytes: of an ended process, and of reaped children.
     pub max_rss: AtomicU64,
     /// See [`Self::max_rss`].
@@ -187,8 +183,6 @@ impl Process {
             start_ns: crate::core::time::monotonic_ns(),
             dump: crate::process::coredump::state::Dump::default(),
             used: crate::process::time::used::ProcessUse::default(),
-            contexts: crate::process::async_io::context::Contexts::default(),
-            workers: crate::process::async_io::workers::Workers::default(),
             max_rss: AtomicU64::new(0),
             child_max_rss: AtomicU64::new(0),
         })
