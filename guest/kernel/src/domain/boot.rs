@@ -138,6 +138,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::memory::swap::REGION,
     &crate::process::life::exit::NO_FILES,
     &crate::process::futex::FUTEXES,
+    &crate::process::keys::KEYS,
     &crate::process::task::space::SPACES,
     &crate::process::life::spare::SPARES,
     &crate::process::task::table::TASKS,

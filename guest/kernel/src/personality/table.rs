@@ -66,6 +66,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Semaphores", crate::personality::ipc::sem::CALLS),
     ("Message queues", crate::personality::ipc::msg::CALLS),
     ("POSIX message queues", crate::personality::ipc::mqueue::CALLS),
+    ("Keys", crate::personality::keys::CALLS),
     ("poll", crate::personality::events::poll::CALLS),
     ("select", crate::personality::events::select::CALLS),
     ("epoll", crate::personality::events::epoll::CALLS),

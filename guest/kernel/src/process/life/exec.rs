@@ -268,6 +268,10 @@ fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
     *p.auxv.lock() = built.auxv;
     p.dumpable.store(i32::from(!r.secure), Ordering::Relaxed);
     crate::process::task::cred::install(thread, Arc::new(cred));
+    let kept = thread.keyrings.lock().of_process();
+    // What goes is let go without the lock.
+    let gone = core::mem::replace(&mut *thread.keyrings.lock(), kept);
+    drop(gone);
     close_on_exec(thread);
     Ok(())
 }
