@@ -1,19 +1,17 @@
 //! Searching keyrings.
 
 use alloc::collections::BTreeSet;
-use alloc::sync::Arc;
 
 use doppel_abi_linux::errno::{Errno, Result};
 
-use super::key::{NO_GROUP, Serial, perm};
-use super::kind::Kind;
+use super::key::{Index, NO_GROUP, Serial, perm};
 use super::rings::DEPTH_MAX;
 use super::store::Store;
 use super::who::Who;
 
 /// What is searched for.
 pub(super) struct Wanted {
-    pub(super) index: (Kind, Arc<[u8]>),
+    pub(super) index: Index,
     /// The key itself, if only this one will do.
     pub(super) exactly: Option<Serial>,
     /// Whether keys that have ended are passed over. Who asks whether a key is possessed does not mind.

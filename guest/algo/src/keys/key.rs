@@ -34,6 +34,12 @@ pub(super) const NO_GROUP: u32 = u32::MAX;
 /// How ids without a name here are shown.
 const OVERFLOW_ID: u32 = 65534;
 
+/// What a key is found by in a keyring.
+pub(super) type Index = (Kind, Arc<[u8]>);
+
+/// The links of a keyring: no two of the same type and description.
+pub type Links = BTreeMap<(Kind, Arc<[u8]>), Serial>;
+
 /// What is in a key.
 pub enum Payload {
     /// Nothing: it was refused, or has been revoked.
@@ -41,7 +47,7 @@ pub enum Payload {
     /// Bytes.
     Bytes(Arc<[u8]>),
     /// The links of a keyring: no two of the same type and description.
-    Links(BTreeMap<(Kind, Arc<[u8]>), Serial>),
+    Links(Links),
 }
 
 /// A key.
@@ -103,14 +109,14 @@ impl Key {
     }
 
     /// The links of a keyring.
-    pub(super) fn links(&self) -> Option<&BTreeMap<(Kind, Arc<[u8]>), Serial>> {
+    pub(super) fn links(&self) -> Option<&Links> {
         match &self.payload {
             Payload::Links(l) => Some(l),
             _ => None,
         }
     }
 
-    pub(super) fn links_mut(&mut self) -> Option<&mut BTreeMap<(Kind, Arc<[u8]>), Serial>> {
+    pub(super) fn links_mut(&mut self) -> Option<&mut Links> {
         match &mut self.payload {
             Payload::Links(l) => Some(l),
             _ => None,
@@ -118,7 +124,7 @@ impl Key {
     }
 
     /// What it is found by in a keyring.
-    pub(super) fn index(&self) -> (Kind, Arc<[u8]>) {
+    pub(super) fn index(&self) -> Index {
         (self.kind, self.description.clone())
     }
 

@@ -1,11 +1,10 @@
 //! Links of keyrings to keys.
 
 use alloc::collections::BTreeSet;
-use alloc::sync::Arc;
 
 use doppel_abi_linux::errno::{Errno, Result};
 
-use super::key::Serial;
+use super::key::{Index, Serial};
 use super::kind::Kind;
 use super::store::Store;
 
@@ -21,7 +20,7 @@ impl Store {
     }
 
     /// Whether a keyring may be given a link of this name; EPERM if it is closed, EDQUOT if there is no room.
-    pub(super) fn link_room(&mut self, ring: Serial, index: &(Kind, Arc<[u8]>)) -> Result<()> {
+    pub(super) fn link_room(&mut self, ring: Serial, index: &Index) -> Result<()> {
         self.must_be_ring(ring)?;
         let key = self.key(ring)?;
         if key.revoked {
@@ -74,7 +73,7 @@ impl Store {
     }
 
     /// Takes the link of this type and description out of a keyring. False if there is none.
-    pub(super) fn cut(&mut self, ring: Serial, index: &(Kind, Arc<[u8]>)) -> bool {
+    pub(super) fn cut(&mut self, ring: Serial, index: &Index) -> bool {
         let links = self.keys.get_mut(&ring).and_then(|r| r.links_mut());
         let Some(key) = links.and_then(|l| l.remove(index)) else { return false };
         if let Some(k) = self.keys.get_mut(&key) {

@@ -121,6 +121,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::core::random::GENERATOR,
     &crate::objects::ipc::epoll::NESTING,
     &crate::objects::vfs::attach::notify::COUNTERS,
+    &crate::objects::ipc::fanotify::MARKS,
     &crate::objects::ipc::memfd::MEM_FS,
     &crate::process::descriptors::mqueue::NAMES,
     &crate::objects::ipc::sysv::msg::QUEUES,
@@ -166,6 +167,7 @@ fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     doppel_machine::shield::init();
     task::subject::run();
     crate::objects::ipc::inotify::run();
+    crate::personality::events::fanotify::run();
     memory::commit::RECLAIM.set(reclaim);
     kernel::init(data.hostname, data.args.flags, PARTS);
     // There is memory for them: nothing has run yet.
@@ -183,6 +185,7 @@ fn resume() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     doppel_machine::shield::init();
     task::subject::run();
     crate::objects::ipc::inotify::run();
+    crate::personality::events::fanotify::run();
     memory::commit::RECLAIM.set(reclaim);
     kernel::adopt(PARTS);
     vfs::adopt();

@@ -61,6 +61,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Timer descriptors", crate::personality::events::timerfd::CALLS),
     ("Signal descriptors", crate::personality::events::signalfd::CALLS),
     ("memfd", crate::personality::ipc::memfd::CALLS),
+    ("fanotify", crate::personality::events::fanotify::CALLS),
     ("inotify", crate::personality::events::inotify::CALLS),
     ("Shared memory", crate::personality::ipc::shm::CALLS),
     ("Semaphores", crate::personality::ipc::sem::CALLS),

@@ -33,6 +33,11 @@ fn fs() -> Node {
         ("aio-nr", || fixed("0\n")),
         ("dentry-state", || fixed("0\t0\t45\t0\t0\t0\n")),
         ("epoll", || dir(alloc::vec![("max_user_watches", || fixed("1048576\n"))])),
+        ("fanotify", || dir(alloc::vec![
+            ("max_queued_events", || fixed("16384\n")),
+            ("max_user_groups", || fixed("128\n")),
+            ("max_user_marks", || fixed("8192\n")),
+        ])),
         ("file-max", || fixed("1048576\n")),
         ("file-nr", || fixed("1024\t0\t1048576\n")),
         ("inode-nr", || fixed("0\t0\n")),

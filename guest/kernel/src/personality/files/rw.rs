@@ -3,7 +3,7 @@
 use doppel_abi_linux::syscalls::nr;
 
 use crate::core::sched::PollEvents;
-use crate::objects::ipc::inotify::{InotifyMask, file_event};
+use crate::objects::ipc::inotify::{InotifyMask, ask_access, file_event};
 use crate::objects::vfs::Whence;
 use crate::objects::vfs::fdtable::{Alone, FileRef};
 use crate::objects::vfs::file::File;
@@ -29,6 +29,7 @@ fn writable(a: &Args, fd: i32) -> Result<FileRef<'_>> {
 
 /// Reads at a place.
 fn read_at(f: &File, out: &mut Output<'_>, offset: u64) -> Result<u64> {
+    ask_access(f)?;
     let n = f.ops().read(f, out, offset)?;
     file_event(f, InotifyMask::ACCESS);
     Ok(n as u64)

@@ -106,8 +106,6 @@ pub const CALLS: &[Syscall] = &[
     none(nr::IO_URING_ENTER),
     none(nr::IO_URING_REGISTER),
     none(nr::RSEQ),
-    none(nr::FANOTIFY_INIT),
-    none(nr::FANOTIFY_MARK),
     none(nr::LANDLOCK_CREATE_RULESET),
     none(nr::LANDLOCK_ADD_RULE),
     none(nr::LANDLOCK_RESTRICT_SELF),

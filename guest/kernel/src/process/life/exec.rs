@@ -18,6 +18,7 @@ use super::elf::{Binary, read_at};
 use super::stack::{Auxv, Strings};
 use crate::core::events::{Kind, record, record_text};
 use crate::memory::Prot;
+use crate::objects::ipc::inotify;
 use crate::objects::lookup::caller::read_string;
 use crate::objects::lookup::caller::{Caller, Target, at};
 use crate::objects::lookup::perm::{self, MAY_EXEC};
@@ -91,6 +92,7 @@ pub(crate) fn find(dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Arc<File>>
             if path.mount().flags().contains(MountFlags::NOEXEC) {
                 return Err(Errno::EACCES);
             }
+            inotify::exec_event(&path)?;
             Ok(File::new(inode.open(OpenFlags::RDONLY)?, inode.clone(), path.clone(), OpenFlags::RDONLY))
         }
         // A memfd: it has no place in a file system.
