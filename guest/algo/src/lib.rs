@@ -10,6 +10,7 @@ pub mod byte_ranges;
 pub mod byte_ring;
 pub mod elf;
 pub mod elsewhere;
+pub mod keys;
 pub mod ldisc;
 pub mod loadavg;
 pub mod nametable;

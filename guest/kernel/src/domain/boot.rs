@@ -121,6 +121,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::core::random::GENERATOR,
     &crate::objects::ipc::epoll::NESTING,
     &crate::objects::vfs::attach::notify::COUNTERS,
+    &crate::objects::ipc::fanotify::MARKS,
     &crate::objects::ipc::memfd::MEM_FS,
     &crate::process::descriptors::mqueue::NAMES,
     &crate::objects::ipc::sysv::msg::QUEUES,
@@ -141,6 +142,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::process::async_io::workers::WORKERS,
     &crate::process::life::exit::NO_FILES,
     &crate::process::futex::FUTEXES,
+    &crate::process::keys::KEYS,
     &crate::process::task::space::SPACES,
     &crate::process::life::spare::SPARES,
     &crate::process::task::table::TASKS,
@@ -168,6 +170,7 @@ fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     doppel_machine::shield::init();
     task::subject::run();
     crate::objects::ipc::inotify::run();
+    crate::personality::events::fanotify::run();
     memory::commit::RECLAIM.set(reclaim);
     personality::table::offer();
     kernel::init(data.hostname, data.args.flags, PARTS);
@@ -186,6 +189,7 @@ fn resume() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     doppel_machine::shield::init();
     task::subject::run();
     crate::objects::ipc::inotify::run();
+    crate::personality::events::fanotify::run();
     memory::commit::RECLAIM.set(reclaim);
     personality::table::offer();
     kernel::adopt(PARTS);

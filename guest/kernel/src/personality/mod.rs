@@ -10,6 +10,7 @@ pub mod events;
 pub mod files;
 pub mod futex;
 pub mod ipc;
+pub mod keys;
 pub mod memory;
 pub mod net;
 pub mod signals;

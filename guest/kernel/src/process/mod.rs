@@ -5,6 +5,7 @@ pub mod coredump;
 pub mod descriptors;
 pub mod filters;
 pub mod futex;
+pub mod keys;
 pub mod life;
 pub mod ptrace;
 pub mod seccomp;

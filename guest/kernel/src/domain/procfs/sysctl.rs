@@ -4,9 +4,12 @@ use crate::core::subject::subject;
 use crate::process::async_io::context::TOTAL;
 use crate::process::async_io::ring::MAX_EVENTS;
 use crate::process::coredump::name::SETTINGS;
+use crate::process::keys::KEYS;
 use alloc::format;
 use alloc::string::String;
 use core::sync::atomic::Ordering;
+
+use doppel_algo::keys::Limits;
 
 use super::empty;
 use crate::objects::vfs::synthetic::{Entries, Node, dir, fixed, text, writable};
@@ -32,6 +35,11 @@ fn fs() -> Node {
         ("aio-nr", || text(|| Ok(format!("{}\n", TOTAL.get().get())))),
         ("dentry-state", || fixed("0\t0\t45\t0\t0\t0\n")),
         ("epoll", || dir(alloc::vec![("max_user_watches", || fixed("1048576\n"))])),
+        ("fanotify", || dir(alloc::vec![
+            ("max_queued_events", || fixed("16384\n")),
+            ("max_user_groups", || fixed("128\n")),
+            ("max_user_marks", || fixed("8192\n")),
+        ])),
         ("file-max", || fixed("1048576\n")),
         ("file-nr", || fixed("1024\t0\t1048576\n")),
         ("inode-nr", || fixed("0\t0\n")),
@@ -71,6 +79,7 @@ fn kernel_dir() -> Node {
         ("domainname", || fixed("(none)\n")),
         ("hostname", hostname),
         ("io_uring_disabled", || fixed("0\n")),
+        ("keys", keys),
         ("kptr_restrict", || fixed("2\n")),
         ("msgmax", || fixed("8192\n")),
         ("msgmnb", || fixed("16384\n")),
@@ -101,6 +110,32 @@ fn kernel_dir() -> Node {
         ("yama", || dir(alloc::vec![("ptrace_scope", || fixed("1\n"))])),
     ];
     dir(e)
+}
+
+/// Settings of keys.
+fn keys() -> Node {
+    dir(alloc::vec![
+        ("gc_delay", || key_limit(|l| &mut l.gc_delay)),
+        ("maxbytes", || key_limit(|l| &mut l.max_bytes)),
+        ("maxkeys", || key_limit(|l| &mut l.max_keys)),
+        ("persistent_keyring_expiry", || key_limit(|l| &mut l.persistent_expiry)),
+        ("root_maxbytes", || key_limit(|l| &mut l.root_max_bytes)),
+        ("root_maxkeys", || key_limit(|l| &mut l.root_max_keys)),
+    ])
+}
+
+fn key_limit(of: fn(&mut Limits) -> &mut u32) -> Node {
+    writable(
+        0o644,
+        move || Ok(format!("{}\n", KEYS.with(|s| *of(&mut s.limits)))),
+        move |b| {
+            let text = core::str::from_utf8(b).map_err(|_| Errno::EINVAL)?;
+            let n: i32 = text.trim_ascii().parse().map_err(|_| Errno::EINVAL)?;
+            let n = u32::try_from(n).map_err(|_| Errno::EINVAL)?;
+            KEYS.with(|s| *of(&mut s.limits) = n);
+            Ok(())
+        },
+    )
 }
 
 fn core_pattern() -> Node {

@@ -1,8 +1,9 @@
 //! The files at the top of /proc.
 
 use crate::memory::swap::REGION;
-use crate::process::task::TASKS;
+use crate::process::keys::{self, KEYS};
 use crate::process::task::load::{load_averages, thread_counts, total_cpu_ns};
+use crate::process::task::{TASKS, try_current};
 use crate::process::time::cpu;
 use alloc::format;
 use alloc::string::String;
@@ -34,6 +35,8 @@ pub fn entries() -> Entries {
             "nodev\tproc\nnodev\tsysfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tdevpts\nnodev\toverlay\nnodev\tcgroup2\n\terofs\n\tdoppelfs\n"
         )),
         ("interrupts", || fixed("")),
+        ("key-users", || text(|| Ok(KEYS.with(|s| s.list_users())))),
+        ("keys", || text(|| Ok(try_current().map_or_else(String::new, |t| keys::call(&t, |c| c.list()))))),
         ("loadavg", || text(|| Ok(loadavg()))),
         ("locks", || text(|| Ok(super::locks::text(
             TASKS.all_processes().iter().map(|p| (p.pid, p.files()))

@@ -14,10 +14,12 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
 use super::dnotify;
+use super::fanotify::{self, Change, Entry, FanMask};
 use crate::core::sched::{PollEvents, PollTable, WaitQueue, wait_until};
 use crate::objects::lookup::path::Path;
 pub use crate::objects::vfs::attach::notify::InotifyMask;
 use crate::objects::vfs::attach::notify::{count, uncount, watching};
+use crate::objects::vfs::dentry::Dentry;
 use crate::objects::vfs::file::{Splice, WATCHERS, Watchers};
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps, FileType, Inode, Output};
@@ -88,8 +90,25 @@ pub fn file_event(file: &File, mask: InotifyMask) {
     }
 }
 
+/// An open file is to be read. EPERM if one of those who want to be asked does not allow it.
+#[inline]
+pub fn ask_access(file: &File) -> Result<()> {
+    if watching() { ask_cold(file) } else { Ok(()) }
+}
+
+#[cold]
+fn ask_cold(file: &File) -> Result<()> {
+    match &file.path {
+        Some(p) if !file.is_quiet() => fanotify::ask(p, FanMask::ACCESS_PERM),
+        _ => Ok(()),
+    }
+}
+
 #[cold]
 fn tell_file(file: &File, mask: InotifyMask) {
+    if file.is_quiet() {
+        return;
+    }
     match &file.path {
         Some(p) => tell_path(p, mask),
         None => {
@@ -100,6 +119,16 @@ fn tell_file(file: &File, mask: InotifyMask) {
     }
 }
 
+/// A file is opened to be executed. EPERM if one of those who want to be asked does not allow it.
+pub fn exec_event(path: &Path) -> Result<()> {
+    if watching() {
+        fanotify::ask(path, FanMask::OPEN_EXEC_PERM)?;
+        fanotify::ask(path, FanMask::OPEN_PERM)?;
+        fanotify::path_change(path, FanMask::OPEN | FanMask::OPEN_EXEC);
+    }
+    Ok(())
+}
+
 /// Something happened to the file at a place: tells its own watches and, with its name, its directory's.
 pub fn path_event(path: &Path, mask: InotifyMask) {
     if watching() {
@@ -107,10 +136,39 @@ pub fn path_event(path: &Path, mask: InotifyMask) {
     }
 }
 
-/// A name in a directory was made, removed or moved. `is_dir` tells what the name stands for.
-pub fn name_event(dir: &Arc<dyn Inode>, name: &[u8], is_dir: bool, mask: InotifyMask, cookie: u32) {
+/// A name in a directory was made, removed or moved; what it stands for is `child`.
+pub fn name_event(dir: &Arc<Dentry>, name: &[u8], child: &Arc<Dentry>, mask: InotifyMask, cookie: u32) {
     if watching() {
-        tell(dir, mask | InotifyMask::ISDIR.when(is_dir), cookie, name, false);
+        let is_dir = child.kind() == FileType::Directory;
+        tell(dir.inode(), mask | InotifyMask::ISDIR.when(is_dir), cookie, name, false);
+        let entry = Some(Entry { dir, name });
+        fanotify::tell(&Change {
+            mask: fan_mask(mask),
+            object: child.inode(),
+            at: Some(child),
+            path: None,
+            entry,
+            renamed: None,
+        });
+    }
+}
+
+/// The same events, as fanotify has them.
+fn fan_mask(mask: InotifyMask) -> FanMask {
+    FanMask::from_bits_truncate(u64::from((mask & InotifyMask::ALL_EVENTS).bits()))
+}
+
+/// A name was moved: tells of both at once.
+pub fn rename_event(from: Entry<'_>, to: Entry<'_>, child: &Arc<Dentry>) {
+    if watching() {
+        fanotify::tell(&Change {
+            mask: FanMask::RENAME,
+            object: child.inode(),
+            at: Some(child),
+            path: None,
+            entry: Some(from),
+            renamed: Some(to),
+        });
     }
 }
 
@@ -120,13 +178,43 @@ pub fn inode_event(inode: &Arc<dyn Inode>, mask: InotifyMask) {
         let gone = mask.contains(InotifyMask::DELETE_SELF);
         let dir = inode.kind() == FileType::Directory && !gone;
         tell(inode, mask | InotifyMask::ISDIR.when(dir), 0, &[], false);
+        fanotify::tell(&Change {
+            mask: fan_mask(mask),
+            object: inode,
+            at: None,
+            path: None,
+            entry: None,
+            renamed: None,
+        });
         if gone {
             forget(inode);
         }
     }
 }
 
+/// A file has another size than before, which no open file has been used for: fanotify has no descriptor of that.
+pub fn size_event(path: &Path) {
+    if watching() {
+        tell_names(path, InotifyMask::MODIFY);
+        let (dir, name) = (path.dentry().parent(), path.dentry().name());
+        fanotify::tell(&Change {
+            mask: FanMask::MODIFY,
+            object: path.inode(),
+            at: Some(path.dentry()),
+            path: None,
+            entry: dir.as_ref().map(|dir| Entry { dir, name: &name }),
+            renamed: None,
+        });
+    }
+}
+
 fn tell_path(path: &Path, mask: InotifyMask) {
+    tell_names(path, mask);
+    fanotify::path_change(path, fan_mask(mask));
+}
+
+/// Tells the watches of a file and those of its directory.
+fn tell_names(path: &Path, mask: InotifyMask) {
     let is_dir = path.dentry().kind() == FileType::Directory;
     let mask = mask | InotifyMask::ISDIR.when(is_dir);
     if let Some(dir) = path.dentry().parent() {

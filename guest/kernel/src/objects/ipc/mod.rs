@@ -8,6 +8,7 @@
 pub mod dnotify;
 pub mod epoll;
 pub mod eventfd;
+pub mod fanotify;
 pub mod fifo;
 pub mod inotify;
 pub mod memfd;

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::caller::{Caller, at};
 use super::path::Path;
 use super::walk::NAME_MAX;
+use crate::objects::ipc::fanotify::Entry;
 use crate::objects::ipc::inotify::{self, InotifyMask};
 use crate::objects::lookup::perm::{self, MAY_EXEC, MAY_WRITE};
 use crate::objects::vfs::dentry::{Children, Dentry, MOUNTPOINT, UNLINKED};
@@ -57,7 +58,7 @@ fn add(
     }
     drop(children);
     crate::objects::vfs::dentry::trim();
-    inotify::name_event(d.inode(), name, child.kind() == FileType::Directory, InotifyMask::CREATE, 0);
+    inotify::name_event(d, name, &child, InotifyMask::CREATE, 0);
     Ok(Path::new(dir.mount().clone(), child))
 }
 
@@ -166,7 +167,7 @@ pub fn remove(caller: &Caller, dir: &Path, name: &[u8], rmdir: bool) -> Result<(
     drop(children);
     child.inode().name_changed(unused);
     lost_name(child.inode());
-    inotify::name_event(d.inode(), name, is_dir, InotifyMask::DELETE, 0);
+    inotify::name_event(d, name, &child, InotifyMask::DELETE, 0);
     Ok(())
 }
 
@@ -223,9 +224,10 @@ pub fn rename(
         victim.inode().name_changed(false);
     }
     let cookie = crate::objects::vfs::attach::notify::next_cookie();
-    let is_dir = child.kind() == FileType::Directory;
-    inotify::name_event(from.inode(), old, is_dir, InotifyMask::MOVED_FROM, cookie);
-    inotify::name_event(to.inode(), new, is_dir, InotifyMask::MOVED_TO, cookie);
+    let (old, new) = (Entry { dir: from.dentry(), name: old }, Entry { dir: to.dentry(), name: new });
+    inotify::rename_event(old, new, &child);
+    inotify::name_event(old.dir, old.name, &child, InotifyMask::MOVED_FROM, cookie);
+    inotify::name_event(new.dir, new.name, &child, InotifyMask::MOVED_TO, cookie);
     inotify::inode_event(child.inode(), InotifyMask::MOVE_SELF);
     match victim {
         Some(v) if flags.contains(RenameFlags::EXCHANGE) => {

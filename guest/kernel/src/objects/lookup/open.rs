@@ -8,6 +8,7 @@ use super::fast::peek;
 use super::opener::Opener;
 use super::path::Path;
 use super::walk::{Found, Last, Walker};
+use crate::objects::ipc::fanotify::{self, FanMask};
 use crate::objects::ipc::inotify::{self, InotifyMask};
 use crate::objects::lookup::perm::{self, MAY_EXEC, MAY_READ, MAY_WRITE};
 use crate::objects::vfs::dentry::{Dentry, UNLINKED};
@@ -195,13 +196,35 @@ pub fn existing(caller: &Caller, p: Path, flags: OpenFlags) -> Result<Arc<File>>
     finish(p, flags)
 }
 
-/// Opens what may be opened.
+/// Opens what may be opened, if those who are to be asked allow it.
 fn finish(p: Path, flags: OpenFlags) -> Result<Arc<File>> {
+    if crate::objects::vfs::attach::notify::watching() {
+        fanotify::ask(&p, FanMask::OPEN_PERM)?;
+    }
+    let f = made(p, flags)?;
+    if let Some(p) = &f.path {
+        inotify::path_event(p, InotifyMask::OPEN);
+    }
+    Ok(f)
+}
+
+/// Opens a place for who is told of what happens to it: nobody is told of this.
+pub fn quietly(p: Path, flags: OpenFlags) -> Result<Arc<File>> {
+    if p.dentry().kind() == FileType::Regular && access(flags) & MAY_WRITE != 0 {
+        p.mount().writable()?;
+    }
+    let f = made(p, flags)?;
+    f.be_quiet();
+    Ok(f)
+}
+
+/// A new open file of a place.
+fn made(p: Path, flags: OpenFlags) -> Result<Arc<File>> {
     let kind = p.dentry().kind();
     let guard = if kind == FileType::Regular { busy_guard(p.inode(), flags)? } else { None };
     if flags.contains(OpenFlags::TRUNC) && kind == FileType::Regular {
         p.inode().set_attr(&SetAttr { size: Some(0), ..SetAttr::default() })?;
-        inotify::path_event(&p, InotifyMask::MODIFY);
+        inotify::size_event(&p);
     }
     let ops = match kind {
         FileType::CharDevice => devices::open(p.inode().stat().rdev, flags)?,
@@ -212,7 +235,6 @@ fn finish(p: Path, flags: OpenFlags) -> Result<Arc<File>> {
         }
         _ => p.inode().open(flags)?,
     };
-    inotify::path_event(&p, InotifyMask::OPEN);
     let f = File::new(ops, p.inode().clone(), p, flags);
     if guard.is_some() {
         *f.guard.lock() = guard;

@@ -517,6 +517,11 @@ impl Inode for Node {
         self.xattr_remove(name)
     }
 
+    fn handle(&self) -> Option<[u32; 3]> {
+        let ino = self.give_handle();
+        Some([self.generation(), ino as u32, (ino >> 32) as u32])
+    }
+
     fn attachments(&self) -> Option<&Attachments> {
         Some(&self.attachments)
     }

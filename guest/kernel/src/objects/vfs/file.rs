@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
@@ -230,6 +230,8 @@ pub struct File {
     pub sigio: Sigio,
     /// Descriptors referring to this file, over all tables; `release` runs when it falls to zero.
     fds: AtomicU64,
+    /// Nobody is told of what is done with it.
+    quiet: AtomicBool,
     /// Who must know when the last descriptor has gone (epoll items).
     closing: SpinLock<alloc::vec::Vec<alloc::sync::Weak<dyn OnClose>>>,
 }
@@ -295,8 +297,19 @@ impl File {
             guard: SpinLock::new(None),
             sigio: Sigio::default(),
             fds: AtomicU64::new(0),
+            quiet: AtomicBool::new(false),
             closing: SpinLock::default(),
         })
+    }
+
+    /// Whether nobody is told of what is done with it: it was opened for who is told of such things.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed)
+    }
+
+    /// From now on nobody is told.
+    pub fn be_quiet(&self) {
+        self.quiet.store(true, Ordering::Relaxed);
     }
 
     /// See [`FileOps::seekable`].

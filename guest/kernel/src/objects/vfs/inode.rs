@@ -159,6 +159,11 @@ pub trait Inode: Any + Send + Sync {
         None
     }
 
+    /// The words of a handle by which its file system finds it from now on ([`super::attach::handle`]), if it has such.
+    fn handle(&self) -> Option<[u32; 3]> {
+        None
+    }
+
     /// Programs watch it: whoever else may change it is to tell of that, by these events (`inotify(7)`). The caller may wait.
     fn watch(&self, _events: &dyn Fn() -> u32) -> Result<()> {
         Ok(())

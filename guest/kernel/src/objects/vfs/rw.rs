@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use doppel_machine::user::UserPtr;
 
 use crate::core::subject::subject;
-use crate::objects::ipc::inotify::{InotifyMask, file_event};
+use crate::objects::ipc::inotify::{InotifyMask, ask_access, file_event};
 use crate::objects::vfs::fdtable::{Alone, FileRef};
 use crate::objects::vfs::file::File;
 use crate::objects::vfs::flags::OpenFlags;
@@ -53,6 +53,7 @@ pub fn read_file(f: &FileRef<'_>, out: &mut Output<'_>) -> Result<usize> {
     if !f.seekable() {
         return f.ops().read(f, out, 0);
     }
+    ask_access(f)?;
     let n = if f.positioned() {
         let mut pos = f.pos.lock(f.alone());
         let n = f.ops().read(f, out, pos.at)?;
@@ -89,6 +90,9 @@ pub fn write_file(f: &FileRef<'_>, input: &mut Input<'_>) -> Result<usize> {
 /// Reads at a place; of a file without places, the next bytes.
 #[inline]
 pub fn read_at(f: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+    if f.seekable() {
+        ask_access(f)?;
+    }
     let n = f.ops().read(f, out, offset)?;
     if f.seekable() {
         file_event(f, InotifyMask::ACCESS);

@@ -3,6 +3,7 @@
 pub mod anon;
 pub mod epoll;
 pub mod eventfd;
+pub mod fanotify;
 pub mod inotify;
 pub mod mask;
 pub mod pidfd;

@@ -7,7 +7,7 @@ use doppel_machine::user::UserPtr;
 
 use crate::core::numbers::numbers;
 use crate::memory::PAGE;
-use crate::objects::ipc::inotify::{InotifyMask, file_event, path_event};
+use crate::objects::ipc::inotify::{InotifyMask, file_event, path_event, size_event};
 use crate::objects::lookup::caller::{Caller, Name, Target, at};
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
@@ -257,7 +257,7 @@ fn truncate_path(c: &Caller, p: &Path, size: u64) -> Result<u64> {
     p.mount().writable()?;
     perm::check(&c.cred, &**p.inode(), MAY_WRITE)?;
     p.inode().set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })?;
-    path_event(p, InotifyMask::MODIFY);
+    size_event(p);
     Ok(0)
 }
 
@@ -280,7 +280,10 @@ fn ftruncate(a: &Args, RawFd(fd): RawFd, length: i64) -> Result<u64> {
     }
     size_limit(a, size)?;
     f.ops().truncate(&f, size)?;
-    file_event(&f, InotifyMask::MODIFY);
+    match &f.path {
+        Some(p) => size_event(p),
+        None => file_event(&f, InotifyMask::MODIFY),
+    }
     Ok(0)
 }
 

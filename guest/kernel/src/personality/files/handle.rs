@@ -14,6 +14,7 @@ use crate::objects::lookup::open;
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm::cap;
 use crate::objects::rootfs::Node;
+use crate::objects::vfs::attach::handle::{Handle, NODE, alias};
 use crate::objects::vfs::dentry::Dentry;
 use crate::objects::vfs::flags::{AtFlags, OpenFlags};
 use crate::objects::vfs::inode::Inode;
@@ -37,27 +38,14 @@ doppel_machine::pod_struct! {
 
 /// MAX_HANDLE_SZ.
 const MAX_BYTES: u32 = 128;
-/// `handle_type`: tmpfs' (generation, number), kernfs' number, and a number with a generation that only compares.
-const NODE: i32 = 1;
+/// `handle_type` of kernfs: its number.
 const KERNFS: i32 = 0xfe;
-const COMPARED: i32 = 0x81;
 /// FILEID_IS_CONNECTABLE and FILEID_IS_DIR may be set in a type; above them nothing is.
 const USER_FLAGS: i32 = 0x3_0000;
-
-/// A handle: its layout, and up to three words of it.
-#[derive(Clone, Copy)]
-struct Handle {
-    kind: i32,
-    len: usize,
-    words: [u32; 3],
-}
 
 fn halves(ino: u64) -> [u32; 2] {
     [ino as u32, (ino >> 32) as u32]
 }
-
-/// Where the directory cache had the file when its handle was given.
-struct Alias(alloc::sync::Weak<Dentry>);
 
 fn node(i: &dyn Inode) -> Option<&Node> {
     let any: &dyn Any = i;
@@ -69,69 +57,59 @@ fn is_cgroups(m: &Mount) -> bool {
     m.fstype == "cgroup2"
 }
 
-impl Handle {
-    /// The handle of a file: EOPNOTSUPP if it cannot have one. `compared`: it need not serve to open the file.
-    fn of(target: &Target, compared: bool) -> Result<Self> {
-        let (inode, path) = match target {
-            Target::Path(p) => (Some(p.inode()), Some(p)),
-            Target::File(f) => (f.inode.as_ref(), None),
-        };
-        if let Some(n) = inode.and_then(|i| node(&**i)) {
-            if let (Some(p), Some(slot)) = (path, n.attachments()) {
-                p.dentry().give_handle();
-                slot.set(Arc::new(Alias(Arc::downgrade(p.dentry()))));
-            }
-            let [low, high] = halves(n.give_handle());
-            return Ok(Self { kind: NODE, len: 3, words: [n.generation(), low, high] });
-        }
-        let [low, high] = halves(target.stat()?.ino);
-        if path.is_some_and(|p| is_cgroups(p.mount())) {
-            return Ok(Self { kind: KERNFS, len: 2, words: [low, high, 0] });
-        }
-        if compared {
-            Ok(Self { kind: COMPARED, len: 3, words: [low, high, 0] })
-        } else {
-            Err(Errno::EOPNOTSUPP)
-        }
+/// The handle of a file: EOPNOTSUPP if it cannot have one. `compared`: it need not serve to open the file.
+fn handle_of(target: &Target, compared: bool) -> Result<Handle> {
+    let (inode, path) = match target {
+        Target::Path(p) => (Some(p.inode()), Some(p)),
+        Target::File(f) => (f.inode.as_ref(), None),
+    };
+    if let Some(h) = inode.and_then(|i| Handle::of(&**i, path.map(Path::dentry))) {
+        return Ok(h);
     }
+    let ino = target.stat()?.ino;
+    if path.is_some_and(|p| is_cgroups(p.mount())) {
+        let [low, high] = halves(ino);
+        return Ok(Handle::new(KERNFS, 2, [low, high, 0]));
+    }
+    if compared { Ok(Handle::compared(ino)) } else { Err(Errno::EOPNOTSUPP) }
+}
 
-    /// Copies a handle from the caller.
-    fn read(user: UserPtr) -> Result<Self> {
-        let head: Head = user.read()?;
-        if head.bytes == 0 || head.bytes > MAX_BYTES || head.kind & !(USER_FLAGS | 0xffff) != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let mut raw = [0; MAX_BYTES as usize];
-        user.add(size_of::<Head>() as u64).read_bytes(&mut raw[..head.bytes as usize])?;
-        let mut words = [0; 3];
-        for (w, b) in words.iter_mut().zip(raw.as_chunks().0) {
-            *w = u32::from_le_bytes(*b);
-        }
-        Ok(Self { kind: head.kind & 0xffff, len: head.bytes as usize / 4, words })
+/// Copies a handle from the caller.
+fn read_handle(user: UserPtr) -> Result<Handle> {
+    let head: Head = user.read()?;
+    if head.bytes == 0 || head.bytes > MAX_BYTES || head.kind & !(USER_FLAGS | 0xffff) != 0 {
+        return Err(Errno::EINVAL);
     }
+    let mut raw = [0; MAX_BYTES as usize];
+    user.add(size_of::<Head>() as u64).read_bytes(&mut raw[..head.bytes as usize])?;
+    let mut words = [0; 3];
+    for (w, b) in words.iter_mut().zip(raw.as_chunks().0) {
+        *w = u32::from_le_bytes(*b);
+    }
+    Ok(Handle::new(head.kind & 0xffff, head.bytes as usize / 4, words))
+}
 
-    /// The file it names, in the file system of `mount`. ESTALE if there is none.
-    fn place(&self, mount: &Arc<Mount>) -> Result<Path> {
-        self.dentry(mount).map(|d| Path::new(mount.clone(), d)).ok_or(Errno::ESTALE)
-    }
+/// The file that a handle names, in the file system of `mount`. ESTALE if there is none.
+fn place(handle: &Handle, mount: &Arc<Mount>) -> Result<Path> {
+    dentry(handle, mount).map(|d| Path::new(mount.clone(), d)).ok_or(Errno::ESTALE)
+}
 
-    fn dentry(&self, mount: &Mount) -> Option<Arc<Dentry>> {
-        let number = |w: &[u32]| u64::from(w[0]) | u64::from(w[1]) << 32;
-        let root = mount.root.inode();
-        if let Some(r) = node(&**root) {
-            let ours = self.kind == NODE && self.len >= 3 && self.words[0] == r.generation();
-            let found = if ours { r.by_handle(number(&self.words[1..]))? } else { return None };
-            let place = found.attachments().and_then(crate::objects::vfs::inode::Attachments::get::<Alias>);
-            // Without a name in the cache it hangs in no directory, which only directories would miss: theirs stay.
-            let kept = place.and_then(|p| p.0.upgrade()).filter(|d| !d.unlinked() || found.stat().nlink == 0);
-            return Some(kept.unwrap_or_else(|| Dentry::root(found)));
-        }
-        let any: &dyn Any = &**root;
-        let tree = any.downcast_ref::<SyntheticInode>().filter(|_| is_cgroups(mount))?;
-        let ours = self.kind == KERNFS && self.len >= 2;
-        let names = if ours { tree.names_to(number(&self.words))? } else { return None };
-        names.iter().try_fold(mount.root.clone(), |d, n| d.child(n).ok())
+fn dentry(handle: &Handle, mount: &Mount) -> Option<Arc<Dentry>> {
+    let number = |w: &[u32]| u64::from(w[0]) | u64::from(w[1]) << 32;
+    let root = mount.root.inode();
+    let words = handle.words();
+    if let Some(r) = node(&**root) {
+        let ours = handle.kind == NODE && words.len() == 3 && words[0] == r.generation();
+        let found = if ours { r.by_handle(number(&words[1..]))? } else { return None };
+        // Without a name in the cache it hangs in no directory, which only directories would miss: theirs stay.
+        let kept = alias(&*found).filter(|d| !d.unlinked() || found.stat().nlink == 0);
+        return Some(kept.unwrap_or_else(|| Dentry::root(found)));
     }
+    let any: &dyn Any = &**root;
+    let tree = any.downcast_ref::<SyntheticInode>().filter(|_| is_cgroups(mount))?;
+    let ours = handle.kind == KERNFS && words.len() >= 2;
+    let names = if ours { tree.names_to(number(words))? } else { return None };
+    names.iter().try_fold(mount.root.clone(), |d, n| d.child(n).ok())
 }
 
 fn name_to_handle_at(
@@ -159,7 +137,7 @@ fn name_to_handle_at(
         // As tmpfs: its handles do not hold the directory.
         return Err(Errno::EOPNOTSUPP);
     }
-    let handle = Handle::of(&target, flags.contains(AtFlags::HANDLE_FID))?;
+    let handle = handle_of(&target, flags.contains(AtFlags::HANDLE_FID))?;
     let room: Head = user_handle.read()?;
     if room.bytes > MAX_BYTES {
         return Err(Errno::EINVAL);
@@ -173,14 +151,14 @@ fn name_to_handle_at(
     } else {
         mount_id.write(&(mount as i32))?
     }
-    let bytes = 4 * handle.len as u32;
+    let bytes = 4 * handle.words().len() as u32;
     let fits = bytes <= room.bytes;
     user_handle.write(&Head { bytes, kind: handle.kind })?;
     if !fits {
         return Err(Errno::EOVERFLOW);
     }
     let data = user_handle.add(size_of::<Head>() as u64);
-    for (i, w) in handle.words[..handle.len].iter().enumerate() {
+    for (i, w) in handle.words().iter().enumerate() {
         data.add(4 * i as u64).write(w)?;
     }
     Ok(0)
@@ -193,14 +171,14 @@ fn open_by_handle_at(
     flags: Bits<OpenFlags>,
 ) -> Result<u64> {
     let flags = flags.known();
-    let handle = Handle::read(user_handle)?;
+    let handle = read_handle(user_handle)?;
     let caller = Caller::new(&**a.thread);
     let anchor =
         if mount_fd == at::FDCWD { Some(caller.fs.cwd()) } else { a.thread.file(mount_fd)?.path.clone() };
     if !caller.cred.capable(cap::DAC_READ_SEARCH) {
         return Err(Errno::EPERM);
     }
-    let place = handle.place(anchor.ok_or(Errno::ESTALE)?.mount())?;
+    let place = place(&handle, anchor.ok_or(Errno::ESTALE)?.mount())?;
     let file = open::found(&caller, place, flags)?;
     Ok(a.thread.files().insert(file, flags.contains(OpenFlags::CLOEXEC))? as u64)
 }

@@ -140,6 +140,13 @@ fn child_files(parent: &Thread, process: &Process, flags: CloneFlags) -> Arc<FdT
 fn inherit(parent: &Thread, child: &Thread, r: &Request) {
     child.attrs.inherit(&parent.attrs);
     child.seccomp.inherit(&parent.seccomp);
+    let keyrings = parent.keyrings.lock();
+    *child.keyrings.lock() = if r.flags.contains(CloneFlags::THREAD) {
+        keyrings.of_thread(&child.cred())
+    } else {
+        keyrings.of_process()
+    };
+    drop(keyrings);
     if parent.has_own_fs() && r.flags.contains(CloneFlags::THREAD) {
         child.set_own_fs(if r.flags.contains(CloneFlags::FS) {
             parent.fs()

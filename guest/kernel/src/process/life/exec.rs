@@ -18,6 +18,7 @@ use super::elf::{Binary, read_at};
 use super::stack::{Auxv, Strings};
 use crate::core::events::{Kind, record, record_text};
 use crate::memory::Prot;
+use crate::objects::ipc::inotify;
 use crate::objects::lookup::caller::read_string;
 use crate::objects::lookup::caller::{Caller, Target, at};
 use crate::objects::lookup::perm::{self, MAY_EXEC};
@@ -91,6 +92,7 @@ pub(crate) fn find(dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Arc<File>>
             if path.mount().flags().contains(MountFlags::NOEXEC) {
                 return Err(Errno::EACCES);
             }
+            inotify::exec_event(&path)?;
             Ok(File::new(inode.open(OpenFlags::RDONLY)?, inode.clone(), path.clone(), OpenFlags::RDONLY))
         }
         // A memfd: it has no place in a file system.
@@ -268,6 +270,10 @@ fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
     *p.auxv.lock() = built.auxv;
     p.dumpable.store(i32::from(!r.secure), Ordering::Relaxed);
     crate::process::task::cred::install(thread, Arc::new(cred));
+    let kept = thread.keyrings.lock().of_process();
+    // What goes is let go without the lock.
+    let gone = core::mem::replace(&mut *thread.keyrings.lock(), kept);
+    drop(gone);
     close_on_exec(thread);
     Ok(())
 }

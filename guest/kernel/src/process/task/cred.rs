@@ -17,6 +17,9 @@ pub(crate) fn change_of<T>(t: &Thread, f: impl FnOnce(&mut Cred) -> Result<T>) -
     let before = t.cred();
     let mut new = (*before).clone();
     let r = f(&mut new)?;
+    if (before.fsuid, before.fsgid) != (new.fsuid, new.fsgid) {
+        t.keyrings.lock().follow(new.fsuid, new.fsgid);
+    }
     let ids = |c: &Cred| (c.euid, c.egid, c.fsuid, c.fsgid);
     let differs = ids(&before) != ids(&new);
     // Only the thread itself changes its identity.

@@ -17,6 +17,7 @@ use crate::core::sched::{Entity, Runnable};
 use crate::objects::lookup::context::FsContext;
 use crate::objects::vfs::fdtable::{FdTable, FileRef, Files, FilesRef};
 use crate::objects::vfs::flags::OpenFlags;
+use crate::process::keys::Keyrings;
 use crate::process::signal::ThreadSignals;
 use crate::process::time::used::ThreadUse;
 use crate::{Errno, Result, kernel};
@@ -51,6 +52,8 @@ pub struct Thread {
     logged: bool,
     /// seccomp mode and filters.
     pub seccomp: crate::process::filters::Seccomp,
+    /// The keyrings it holds.
+    pub keyrings: SpinLock<Keyrings>,
     /// Its tracer, if any.
     pub ptrace: crate::process::ptrace::state::Traced,
     /// Root, working directory and umask of its own, after unshare(CLONE_FS) in a process with other threads.
@@ -114,6 +117,7 @@ impl Thread {
             attrs: super::attrs::ThreadAttrs::default(),
             logged: kernel().trace,
             seccomp: crate::process::filters::Seccomp::default(),
+            keyrings: SpinLock::default(),
             ptrace: crate::process::ptrace::state::Traced::default(),
             own_fs: SpinLock::new(None),
             has_own_fs: AtomicBool::new(false),

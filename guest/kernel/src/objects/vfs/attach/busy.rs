@@ -12,6 +12,11 @@ use crate::{Errno, Result};
 #[derive(Default)]
 struct Uses(AtomicI32);
 
+/// Whether a file is open for writing.
+pub fn is_written(slot: Option<&Attachments>) -> bool {
+    slot.and_then(|s| s.get::<Uses>()).is_some_and(|u| u.0.load(Ordering::SeqCst) > 0)
+}
+
 /// One use of a file; ends when dropped.
 pub struct Guard {
     uses: Arc<Uses>,

@@ -1,6 +1,7 @@
 //! What subsystems keep with an inode they do not own: locks, watches, a bound socket, a fifo's pipe.
 
 pub mod busy;
+pub mod handle;
 pub mod locks;
 pub mod notify;
 
