@@ -93,6 +93,19 @@ def affinities(d, domain):
     return found
 
 
+def wait_until_placed(d, domains):
+    """Waits until each of these, which compute, has a CPU to run on. Where the host's other tasks want CPUs and get none,
+    domains are held to less, and none is placed (docs/supervisor.md)."""
+    placed = lambda i: {len(on) for on in affinities(d, i)} == {1}
+    deadline = time.monotonic() + 60
+    while not all(map(placed, domains)):
+        if time.monotonic() > deadline:
+            got = used(d, *domains)
+            assert sum(got) < 0.9 * len(os.sched_getaffinity(0)), f"not placed, though they get {got}"
+            pytest.skip(f"other tasks of this host want the CPUs: the domains get {sum(got):.2f}")
+        time.sleep(0.02)
+
+
 def test_weights_are_kept_between_cpus(d):
     cpus = len(os.sched_getaffinity(0))
     if cpus < 2:
@@ -100,8 +113,7 @@ def test_weights_are_kept_between_cpus(d):
     weights = [100 * w for w in range(1, 2 * cpus + 1)]
     domains = [start(d, ONE, "--cpu-weight", str(w)) for w in weights]
     # The lightest takes a while to start beside all others.
-    placed = lambda i: {len(on) for on in affinities(d, i)} == {1}
-    eventually(lambda: all(map(placed, domains)), "placed")
+    wait_until_placed(d, domains)
     got = used(d, *domains)
     shares = [t / w for t, w in zip(got, weights)]
     # What others of the host take they take from one CPU more than from another.
@@ -120,8 +132,7 @@ def test_a_clone_of_a_placed_domain_runs_everywhere(d):
     if cpus < 2:
         pytest.skip("for two CPUs")
     domains = [start(d, ONE) for _ in range(2 * cpus)]
-    placed = lambda i: {len(on) for on in affinities(d, i)} == {1}
-    eventually(lambda: all(map(placed, domains)), "placed")
+    wait_until_placed(d, domains)
     frozen = d.cli("freeze", domains[0], "placed")
     assert frozen.returncode == 0, frozen.stderr
     # Nobody lets it free when it is alone.
