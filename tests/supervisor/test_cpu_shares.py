@@ -94,8 +94,8 @@ def affinities(d, domain):
 
 
 def wait_until_placed(d, domains):
-    """Waits until each of these, which compute, has a CPU to run on. Where the host's other tasks want CPUs and get none,
-    domains are held to less, and none is placed (docs/supervisor.md)."""
+    """Waits until each of these, which compute, has a CPU to run on. Where the host's other tasks want CPUs and get
+    none, domains are held to less, and none is placed (docs/supervisor.md)."""
     placed = lambda i: {len(on) for on in affinities(d, i)} == {1}
     deadline = time.monotonic() + 60
     while not all(map(placed, domains)):
