@@ -1,6 +1,6 @@
 //! Its network (docs/services.md).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -59,6 +59,14 @@ pub struct NetworkMembership {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub aliases: Vec<String>,
+    /// The domain's address there, out of the network's subnet of IPv4; the lowest free one if missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub ip4: Option<Ipv4Addr>,
+    /// The same of IPv6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub ip6: Option<Ipv6Addr>,
 }
 
 impl Network {
@@ -70,7 +78,7 @@ impl Network {
         }
         let named = || {
             let name = self.name.clone().unwrap_or_else(|| DEFAULT_NETWORK.into());
-            vec![NetworkMembership { name, aliases: Vec::new() }]
+            vec![NetworkMembership { name, ..NetworkMembership::default() }]
         };
         let mut all = self.networks.clone().unwrap_or_else(named);
         for one in &mut all {

@@ -29,6 +29,7 @@ pub use flow::live::{FLOWS, FlowPage, FlowState, LiveFlow};
 pub use manager::records::Part;
 pub use manager::{Attachment, Endpoint, EndpointSpec, Health, Manager, Port, SERVICE, SHARDS, Sleeper};
 pub use names::membership::{Membership, Memberships};
+pub use names::subnet::{ServedAddresses, Space, Subnet};
 pub use rules::host::{HostAction, HostDirection, HostRule};
 pub use rules::ledger::{Counts, Ledger, Sum, Traffic};
 pub use rules::logs::{Bells, Logs};

@@ -191,6 +191,7 @@ impl Core {
         if let Some(network) = &mut network {
             network.name.clone_from(&row.name);
             network.internal = self.is_internal(&row.owner, &config.network);
+            network.set_networks(self.placed(entry, &config.network));
             network.quota = self.quotas.of_memory(config.resources.memory_bytes);
             network.rules = self.with_hosts_rules(std::mem::take(&mut network.rules))?;
         }
@@ -576,6 +577,7 @@ impl Core {
         self.release_volumes(entry);
         self.release_disks(entry);
         self.release_layer(entry);
+        self.release_addresses(entry);
         locked(&self.domains).removed(entry);
         entry.ending.send_modify(|ending| ending.removed = true);
         self.event(EventKind::Remove, entry, &[]);

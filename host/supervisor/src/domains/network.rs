@@ -19,7 +19,11 @@ const LEAST_RATE: u64 = 1024;
 
 /// Its networks, as the network service is told of them.
 pub(crate) fn memberships(network: &api::Network) -> Vec<Membership> {
-    let of = |one: api::NetworkMembership| Membership { network: one.name, aliases: one.aliases };
+    let of = |one: api::NetworkMembership| Membership {
+        network: one.name,
+        aliases: one.aliases,
+        ..Membership::default()
+    };
     network.memberships().into_iter().map(of).collect()
 }
 
@@ -211,7 +215,7 @@ mod tests {
         assert_eq!(nat(|_| {}).unwrap(), Some(plain));
         assert_eq!(nat(|n| n.name = Some("Back".into())).unwrap().unwrap().network, "back");
         let several = nat(|n| {
-            let one = |name: &str| api::NetworkMembership { name: name.into(), aliases: Vec::new() };
+            let one = |name: &str| api::NetworkMembership { name: name.into(), ..Default::default() };
             n.networks = Some(vec![
                 one("Back"),
                 api::NetworkMembership { aliases: vec!["db".into()], ..one("default") },
@@ -264,7 +268,7 @@ mod tests {
         let why = |change: fn(&mut api::Network)| nat(change).unwrap_err().detail;
         assert!(why(|n| n.name = Some("a b".into())).contains("network.name"));
         assert!(why(|n| n.ports = vec![mapping(0, None)]).contains("ports"));
-        let one = |name: &str| api::NetworkMembership { name: name.into(), aliases: Vec::new() };
+        let one = |name: &str| api::NetworkMembership { name: name.into(), ..Default::default() };
         let both = |n: &mut api::Network| (n.name, n.networks) = (Some("a".into()), Some(vec![one("b")]));
         assert!(nat(both).unwrap_err().detail.contains("network.networks"));
         let twice = nat(|n| n.networks = Some(vec![one("a"), one("A")])).unwrap_err().detail;

@@ -14,6 +14,7 @@ from .._output import Output
 from .._wire import (
     KEEP_ALIVE,
     Command,
+    Networks,
     Ports,
     Tmpfs,
     Volumes,
@@ -112,7 +113,7 @@ class AsyncSandbox:
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
-        network: bool | str | Sequence[str] | None = None,
+        network: Networks = None,
         ports: Ports | None = None,
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
@@ -143,7 +144,7 @@ class AsyncSandbox:
         `disks=["db", "tools:ro"]` are disks of the supervisor's (`doppel disk`), as `/dev/vda`, `/dev/vdb`, ….
 
         It has no network unless asked for: with `network` (`True`, or the name of one, whose sandboxes find each other
-        by name), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
+        by name; a `NetworkMembership` for an address out of its subnet or further names; several), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
         reaches public addresses, and private ones that `allow` names (`10.0.0.0/8:443`). `rules` come before those: the
         first that fits decides. `dns` is another name server than the host's, `network_rate` the most bytes a second.
 
@@ -318,7 +319,7 @@ class AsyncSandbox:
         count: int = 1,
         *,
         args: Sequence[str] = (),
-        network: bool | str | Sequence[str] | None = None,
+        network: Networks = None,
         ports: Ports | None = None,
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .._wire import Command, Ports, argv, present, residency, resources, seconds, segment, strings
+from .._wire import Command, Networks, Ports, argv, present, residency, resources, seconds, segment, strings
 from .._wire import network as wire_network
 from ..errors import ApiError, CloneError, from_problem
 from ..models import Domain, FreezeReport, FrozenImage, NetworkRate, NetworkRule, decode
@@ -75,7 +75,7 @@ class Template:
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
-        network: bool | str | Sequence[str] | None = None,
+        network: Networks = None,
         ports: Ports | None = None,
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),

@@ -155,7 +155,7 @@ pub(crate) fn stands_for(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     [Some(ip), carried(ip), tunnelled(ip)].into_iter().flatten()
 }
 
-fn inside(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
+pub(crate) fn inside(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
     let (a, b, width) = match (ip, network) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
         (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
