@@ -19,7 +19,7 @@ def networks(d):
 
 
 @pytest.fixture
-def here(supervisor, made):  # noqa: F811
+def here(supervisor, made):
     networks(supervisor)
     return made
 

@@ -126,7 +126,7 @@ pub struct DisconnectNetwork {
 }
 
 /// Other rules and rates for a domain. `rules` and `allow` are in place of all it had of both, and what they forbid ends; with
-/// `rate` alone they stay as they are.
+/// `rate`, `weight` or `guarantee` alone they stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpdateNetwork {
@@ -141,6 +141,22 @@ pub struct UpdateNetwork {
     /// As in `Network`, in place of both there were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<NetworkRate>,
+    /// As in `Network`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10000)]
+    pub weight: Option<u32>,
+    /// As in `Network`; 0: none any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<u64>,
+}
+
+impl UpdateNetwork {
+    /// Whether its rules are to stay as they are: something else is to change, and none are given.
+    #[must_use]
+    pub fn keeps_rules(&self) -> bool {
+        let other = self.rate.is_some() || self.weight.is_some() || self.guarantee.is_some();
+        other && self.rules.is_none() && self.allow.is_none()
+    }
 }
 
 /// Where a running domain is in its network.

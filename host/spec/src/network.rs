@@ -33,6 +33,9 @@ pub struct Network {
     pub aliases: Vec<String>,
     /// Ports of the host that lead to its own.
     pub ports: Vec<PortMapping>,
+    /// Of a new domain: those that its image exposes are published too, at any free ports of the host.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub publish_all: bool,
     /// What may go out and come in: the first rule that fits decides. What none fits goes in, and out if it is public.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 100)]
@@ -43,6 +46,16 @@ pub struct Network {
     /// How fast its data goes.
     #[serde(skip_serializing_if = "NetworkRate::is_none")]
     pub rate: NetworkRate,
+    /// Its share of the network service's work beside other domains of that service that have some to do, 1 to 10,000; 100 if
+    /// missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10000)]
+    pub weight: Option<u32>,
+    /// So many bytes a second, sent and received together, are moved for it before others' are, whatever they weigh; more
+    /// than the service can do is guaranteed to nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1024)]
+    pub guarantee: Option<u64>,
     /// Who answers its questions about names, as `ADDRESS[:PORT]`; the host's name server if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<String>,

@@ -160,9 +160,11 @@ def network(
     dns: str | None,
     rate: NetworkRate | None,
     wanted: Networks,
+    weight: int | None = None,
+    guarantee: int | None = None,
 ) -> dict[str, Any] | None:
     """`Network` of the interface; none if nothing of it is asked for."""
-    given = bool(ports or rules or allow or dns is not None or rate is not None)
+    given = bool(ports or rules or allow) or any(one is not None for one in (dns, rate, weight, guarantee))
     if wanted is False or (wanted is None and not given):
         if given:
             raise ValueError("ports, rules, allow, network_rate and dns need a network; leave network=False out")
@@ -183,6 +185,8 @@ def network(
         allow=list(allow),
         rate=rate_of(rate),
         dns=dns,
+        weight=weight,
+        guarantee=guarantee,
     )
 
 

@@ -357,6 +357,9 @@ class Network:
     allow: list[str] = field(default_factory=list)
     #: Who answers its questions about names, as `ADDRESS[:PORT]`; the host's name server if missing.
     dns: str | None = None
+    #: So many bytes a second, sent and received together, are moved for it before others' are, whatever they weigh;
+    #: more than the service can do is guaranteed to nobody.
+    guarantee: int | None = None
     #: What it has beside its own loopback.
     kind: NetworkKind = NetworkKind.NONE
     #: Which network: those on one reach each other by address and by name, others not at all; `default` if missing. One
@@ -366,10 +369,15 @@ class Network:
     networks: list[NetworkMembership] | None = None
     #: Ports of the host that lead to its own.
     ports: list[PortMapping] = field(default_factory=list)
+    #: Of a new domain: those that its image exposes are published too, at any free ports of the host.
+    publish_all: bool = False
     #: How fast its data goes.
     rate: NetworkRate = field(default_factory=NetworkRate)
     #: What may go out and come in: the first rule that fits decides. What none fits goes in, and out if it is public.
     rules: list[NetworkRule] = field(default_factory=list)
+    #: Its share of the network service's work beside other domains of that service that have some to do, 1 to 10,000;
+    #: 100 if missing.
+    weight: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -836,6 +836,14 @@ async def test_networks_that_are_made(server):
     await AsyncVirtualNetwork.remove("sdk-made", force=True)
 
 
+async def test_shares_of_the_network_service(server):
+    async with await AsyncSandbox.create("busybox", network_weight=300, network_guarantee=1 << 20) as sandbox:
+        network = (await sandbox.info()).config.network
+        assert (network.weight, network.guarantee) == (300, 1 << 20)
+        changed = (await sandbox.update(network_weight=50, network_guarantee=0)).config.network
+        assert (changed.weight, changed.guarantee) == (50, None)
+
+
 async def test_networks_with_subnets(server):
     more = NetworkSubnet(subnet="fd00:221::/64", gateway="fd00:221::9")
     made = await AsyncVirtualNetwork.create("sdk-subnet", subnets=["10.221.0.0/24", more])

@@ -35,7 +35,7 @@ pub use rules::ledger::{Counts, Ledger, Sum, Traffic};
 pub use rules::logs::{Bells, Logs};
 pub use rules::policy::{Line, Log};
 pub use rules::text::{PortRange, resolver};
-pub use rules::{Action, Direction, Pattern, Protocol, Rates, Rule, Rules, Transport};
+pub use rules::{Action, Direction, MOST_WEIGHT, Pattern, Protocol, Rates, Rule, Rules, Transport, WEIGHT};
 pub use service::engine::{ClientId, Engine};
 pub use service::serve::serve;
 

@@ -98,6 +98,13 @@ pub struct NetworkArgs {
     /// none is given; `FIRST-LAST` for several, and as many of the host
     #[arg(short, long, value_name = "PORTS")]
     publish: Vec<PortRange>,
+    /// Publish all ports that the image exposes, and those of --expose, at any free ports of the host
+    #[arg(short = 'P', long)]
+    publish_all: bool,
+    /// A port for --publish-all that the image does not expose: `PORT[/udp]`, or `FIRST-LAST`; domains of its networks reach all
+    /// ports in any case
+    #[arg(long, value_name = "PORTS")]
+    expose: Vec<PortRange>,
     #[command(flatten)]
     rules: RuleArgs,
     #[command(flatten)]
@@ -113,12 +120,20 @@ fn checked_resolver(text: &str) -> Result<String, String> {
 
 impl NetworkArgs {
     fn published(&self) -> impl Iterator<Item = &Port> {
-        self.publish.iter().flat_map(|range| &range.0)
+        let exposed = self.expose.iter().filter(|_| self.publish_all);
+        self.publish.iter().chain(exposed).flat_map(|range| &range.0)
     }
 
     /// The networks that the domain is to be on, if it is to have any.
     fn networks(&self) -> Result<Option<Vec<NetworkMembership>>, String> {
+        if let Some(port) = self.expose.iter().flat_map(|range| &range.0).find(|port| port.host.port() != 0) {
+            return Err(format!(
+                "--expose {}: it takes ports of the domain alone; -p publishes one",
+                port.port
+            ));
+        }
         let more = !self.publish.is_empty()
+            || self.publish_all
             || !self.rules.is_empty()
             || !self.rate.is_empty()
             || !self.network_alias.is_empty()
@@ -127,7 +142,10 @@ impl NetworkArgs {
             || self.ip6.is_some();
         let none = self.network.contains(&Wanted::None);
         if none && more {
-            return Err("--publish, --dns, --network-alias, --ip, rates and rules need --network nat".into());
+            return Err(
+                "--publish, --publish-all, --dns, --network-alias, --ip, rates and rules need --network nat"
+                    .into(),
+            );
         }
         if none && self.network.len() > 1 {
             return Err("--network none goes with no other network".into());
@@ -181,9 +199,12 @@ impl NetworkArgs {
             networks,
             aliases: self.network_alias.clone(),
             ports: self.published().map(mapping).collect(),
+            publish_all: self.publish_all,
             rules: self.rules.all()?,
             allow: Vec::new(),
             rate: self.rate.all(),
+            weight: self.rate.weight(),
+            guarantee: self.rate.guarantee().filter(|rate| *rate > 0),
             dns: self.dns.clone(),
         })
     }
@@ -194,6 +215,10 @@ impl NetworkArgs {
         let Some(networks) = self.networks()? else { return Ok(None) };
         if networks.iter().any(|one| one.ip4.is_some() || one.ip6.is_some()) {
             let why = "--ip: an address can be asked for on a network with a subnet, which the supervisor has: use doppeld";
+            return Err(why.into());
+        }
+        if self.publish_all {
+            let why = "--publish-all: what the image exposes is known to the supervisor; use doppeld, or name ports with -p";
             return Err(why.into());
         }
         let hosts = crate::options::defaults::network()?;

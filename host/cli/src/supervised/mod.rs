@@ -11,6 +11,7 @@ pub mod images;
 pub mod lifecycle;
 mod many;
 pub mod networks;
+pub mod port;
 pub mod run;
 pub mod services;
 pub mod show;

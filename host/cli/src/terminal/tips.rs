@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Verbs of Docker that are not ours.
-const VERBS: [(&str, &str); 17] = [
+const VERBS: [(&str, &str); 16] = [
     (
         "build",
         "`doppel image build` makes an image of Debian packages; push one that another tool built, or `doppel image import` it",
@@ -19,7 +19,6 @@ const VERBS: [(&str, &str); 17] = [
     ("login", "credentials of registries are those of Docker's config.json (DOCKER_CONFIG, ~/.docker)"),
     ("logout", "credentials of registries are those of Docker's config.json (DOCKER_CONFIG, ~/.docker)"),
     ("ls", "`doppel ps` lists domains, `doppel images` images"),
-    ("port", "`doppel ps` shows published ports"),
     ("save", "`doppel image save`"),
     ("search", "there is no search of registries"),
     ("system", "`doppel info`, `doppel prune`, `doppel image prune`, `doppel frozen prune`"),

@@ -11,7 +11,7 @@ use doppel_image::{ImageConfig, identity, small_file};
 use crate::asker::Asker;
 use crate::core::Core;
 use crate::domains::{DomainTable, Entry, Origin, Row, User};
-use crate::domains::{names, spec};
+use crate::domains::{names, network, spec};
 use crate::images::root::Root;
 use crate::jobs::{blocking, is_full};
 use crate::keeper::protocol::Usage;
@@ -114,6 +114,7 @@ fn complete(mut wanted: api::CreateDomain, image: &ImageConfig) -> Result<api::C
     wanted.user.get_or_insert_with(|| or(&image.user, "0:0"));
     wanted.stop_signal.get_or_insert_with(|| or(&image.stop_signal, "SIGTERM"));
     wanted.stop_timeout_seconds.get_or_insert(10);
+    network::publish_exposed(&mut wanted.network, image.exposed_ports.keys().map(String::as_str));
     match &wanted.health {
         Some(health) if health.command.is_empty() => wanted.health = None,
         Some(_) => {}

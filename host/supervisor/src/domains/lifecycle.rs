@@ -445,10 +445,12 @@ impl Core {
         resources.across()?;
         let mut network = old.config.network.clone();
         if let Some(to) = to.network {
-            if to.rate.is_none() || to.rules.is_some() || to.allow.is_some() {
+            if !to.keeps_rules() {
                 (network.rules, network.allow) = (to.rules.unwrap_or_default(), to.allow.unwrap_or_default());
             }
             network.rate = to.rate.unwrap_or(network.rate);
+            network.weight = to.weight.or(network.weight);
+            network.guarantee = to.guarantee.or(network.guarantee).filter(|rate| *rate > 0);
         }
         let rules = self.rules_of(&network)?;
         {

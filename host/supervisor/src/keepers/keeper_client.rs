@@ -152,7 +152,7 @@ impl KeeperClient {
             let there = tokio::time::timeout(PATIENCE, there).await.ok().flatten();
             let Some(there) = there else { return Err(lost("cannot be reached; its log says more")) };
             if subnets && !there.knows_subnets {
-                let text = "its keeper is of an older version, which gives no addresses out of subnets; `doppel upgrade` first";
+                let text = "its keeper is of an older version, which gives no addresses out of subnets and knows no weights of networks; `doppel upgrade` first";
                 return Err(Problem::new(Code::Unsupported, text));
             }
             let (sender, answer) = oneshot::channel();

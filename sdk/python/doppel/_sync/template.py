@@ -81,6 +81,8 @@ class Template:
         allow: Sequence[str] = (),
         dns: str | None = None,
         network_rate: NetworkRate | None = None,
+        network_weight: int | None = None,
+        network_guarantee: int | None = None,
         hibernate_after: float | None = None,
         priority: int | None = None,
         pinned: bool | None = None,
@@ -103,7 +105,9 @@ class Template:
             timeout_seconds=seconds(timeout),
             labels=strings(labels),
             auto_remove=auto_remove,
-            network=wire_network(ports, rules, allow, dns, network_rate, network),
+            network=wire_network(
+                ports, rules, allow, dns, network_rate, network, network_weight, network_guarantee
+            ),
             residency=residency(hibernate_after, priority, pinned, memory_wait),
         )
         answer = self._client.request("POST", f"{self._path}/clone", json=body, unlimited=True)

@@ -169,6 +169,7 @@ impl Engine {
         let algorithms = crate::flow::options::algorithms();
         channel.memory().write(shared::offset(net::Congestion::PLACE), &algorithms.0);
         self.turns.admit(i);
+        self.turns.weigh(i, settings.rules.rates.weight);
         let watch = |fd: &dyn AsRawFd, token: usize| {
             self.poll.registry().register(
                 &mut SourceFd(&fd.as_raw_fd()),
@@ -278,6 +279,7 @@ impl Engine {
     /// Gives a client other rules; what they do not allow ends.
     pub fn set_rules(&mut self, id: ClientId, rules: Rules) {
         if let Some(client) = self.place(id).and_then(|i| self.clients[i].as_mut()) {
+            self.turns.weigh(id.0, rules.rates.weight);
             let heart = &mut self.heart;
             client.set_rules(rules, &mut || heart.iter_mut().for_each(Heartbeat::beat));
             self.queue(id.0);
@@ -527,8 +529,14 @@ impl Engine {
         let ended = Instant::now();
         burdened += burdens.map_or(Duration::ZERO, |since| ended - since);
         let took = ended - begun;
-        self.turns.used(i, took);
-        let Some(client) = &mut self.clients[i] else { return took };
+        let Some(client) = &mut self.clients[i] else {
+            self.turns.used(i, took);
+            return took;
+        };
+        // What it is guaranteed is not of its share.
+        if !client.share.is_within() {
+            self.turns.used(i, took);
+        }
         client.burden.used(burdened);
         if let Some(until) = client.share.end(ended) {
             self.pause(i, until);

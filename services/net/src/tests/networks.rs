@@ -208,7 +208,7 @@ fn a_domain_has_an_address_in_each_network_with_a_subnet() {
     let mut a = guest(&mut engine, 3, &[]);
     let mut middle = guest(&mut engine, 4, &[]);
     let mut b = guest(&mut engine, 5, &[]);
-    let mut set = |engine: &mut Engine, g: &Guest, networks: &[(&str, &str, &str)]| {
+    let set = |engine: &mut Engine, g: &Guest, networks: &[(&str, &str, &str)]| {
         engine.set_networks(g.id, spaced(networks).into(), false, g.addresses);
     };
     set(&mut engine, &a, &[("back", BACK, "172.20.0.3")]);

@@ -239,11 +239,16 @@ impl KeeperCommand {
         !matches!(self, Self::Input { at: None, tell: false, .. } | Self::Freeze { .. })
     }
 
-    /// Whether it is about networks with subnets.
+    /// Whether it is about networks with subnets, or shares of a network service.
     pub fn has_subnets(&self) -> bool {
+        let shares =
+            |rules: &doppel_net::Rules| rules.rates.weight.is_some() || rules.rates.guaranteed.is_some();
         let some = |networks: &[doppel_net::Membership]| networks.iter().any(|one| !one.spaces.is_empty());
         match self {
-            Self::Start { spec, .. } => spec.network().is_some_and(|wanted| some(&wanted.networks())),
+            Self::Start { spec, .. } => {
+                spec.network().is_some_and(|wanted| some(&wanted.networks()) || shares(&wanted.rules))
+            }
+            Self::Rules { rules, .. } => shares(rules),
             Self::Networks { networks, .. } => some(networks),
             _ => false,
         }
