@@ -11,7 +11,6 @@ pub mod images;
 pub mod lifecycle;
 mod many;
 pub mod networks;
-pub mod port;
 pub mod run;
 pub mod services;
 pub mod show;

@@ -136,7 +136,8 @@ mod tests {
     fn what_is_told_is_heard() {
         let addresses = Addresses::new(Ipv4Addr::new(10, 88, 1, 2), Ipv6Addr::LOCALHOST);
         let wanted = HelperConfig { addresses, user: 0x2000_ffff };
-        assert_eq!(HelperConfig::parse(&wanted.to_bytes()), Some(wanted));
-        assert_eq!(HelperConfig::parse(&wanted.to_bytes()[..3]), None);
+        let bytes = wanted.to_bytes();
+        assert_eq!(HelperConfig::parse(&bytes), Some(wanted));
+        assert_eq!(HelperConfig::parse(&bytes[..3]), None);
     }
 }

@@ -1,6 +1,7 @@
 //! `doppel network`: networks of the supervisor's domains.
 
 mod flows;
+pub mod port;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;

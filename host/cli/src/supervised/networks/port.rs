@@ -6,7 +6,7 @@ use clap::Args;
 use doppel_api::{Domain, PortMapping, Protocol};
 use doppel_client::{Upload, segment};
 
-use super::{Outcome, supervisor};
+use crate::supervised::{Outcome, supervisor};
 use crate::terminal::out::say;
 
 /// Options of `doppel port`.
