@@ -38,6 +38,7 @@ fn attach(engine: &mut Engine, last: u8) -> (OwnedFd, OwnedFd) {
         name: format!("d{last}"),
         ip4: Ipv4Addr::new(10, 88, 0, last),
         ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()),
+        served: doppel_net::ServedAddresses::default(),
         rules: rules(),
         published: Vec::new(),
         resolver: None,

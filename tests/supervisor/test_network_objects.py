@@ -98,9 +98,16 @@ def test_networks_are_made_listed_and_removed(supervisor, made):
     [
         (("--driver", "overlay"), "--driver overlay: there is bridge alone"),
         (("--opt", "a=b"), "--opt:"),
-        (("--subnet", "10.1.0.0/16"), "--subnet: domains have one address"),
-        (("--gateway", "10.1.0.1"), "--gateway: the gateway is 10.88.0.1"),
-        (("--ip-range", "10.1.0.0/24"), "--ip-range:"),
+        (("--subnet", "10.1.0.0"), "is no subnet; one looks like 172.20.0.0/16"),
+        (("--subnet", "10.0.0.0/8"), "overlaps with 10.88.0.0/16"),
+        (("--subnet", "127.9.0.0/16"), "which is for loopback"),
+        (("--subnet", "239.0.0.0/16"), "which is for multicast"),
+        (("--subnet", "10.99.0.0/31"), "from 8 to 30"),
+        (("--subnet", "10.99.0.0/24", "--subnet", "10.99.1.0/24"), "one of IPv4 and one of IPv6"),
+        (("--gateway", "10.1.0.1"), "--gateway 10.1.0.1: no --subnet has this address"),
+        (("--subnet", "10.99.0.0/24", "--gateway", "10.99.0.255"), "no address of a host"),
+        (("--ip-range", "10.1.0.0/24"), "--ip-range 10.1.0.0/24: no --subnet"),
+        (("--subnet", "10.99.0.0/24", "--ip-range", "10.99.0.0/16"), "is not inside of 10.99.0.0/24"),
     ],
 )
 def test_what_a_network_cannot_be_is_refused_with_a_reason(supervisor, args, why):

@@ -1,6 +1,7 @@
 //! Domains: what is asked of them and what they are.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -97,6 +98,10 @@ pub struct Domain {
     /// Its addresses and published ports while it runs, if it has a network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<crate::Attached>,
+    /// Its addresses out of subnets of its networks, by network, whether it runs or not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, Vec<String>>)]
+    pub addresses: BTreeMap<String, Vec<IpAddr>>,
     /// The hibernation that it is in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hibernated: Option<crate::Hibernation>,

@@ -48,8 +48,8 @@ pub use frozen::{
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
 pub use network::{
     Attached, ConnectNetwork, CreateNetwork, DisconnectNetwork, Flow, FlowList, FlowOptions, FlowProtocol,
-    FlowState, NetworkPruneOptions, NetworkPruneReport, NetworkStats, RemoveNetwork, TrafficStats,
-    UpdateNetwork, VirtualNetwork,
+    FlowState, NetworkPruneOptions, NetworkPruneReport, NetworkStats, NetworkSubnet, RemoveNetwork,
+    TrafficStats, UpdateNetwork, VirtualNetwork,
 };
 pub use problem::{Code, Problem, in_words};
 pub use residency::{Hibernation, HibernationReason, MemoryInfo, Waiting, WaitingFor, WakeReason};

@@ -1,7 +1,7 @@
 //! Networks of domains (docs/services.md).
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -24,6 +24,29 @@ pub struct VirtualNetwork {
     pub transient: bool,
     /// Ids of domains that are on it, running or not.
     pub used_by: Vec<String>,
+    /// Its subnets, out of which domains on it have their addresses; without one they have those of 10.88.0.0/16 and
+    /// fd88:d0bb:e1::/48.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subnets: Vec<NetworkSubnet>,
+    /// Addresses out of these, by the domain's id; a domain keeps them while it is stopped.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, Vec<String>>)]
+    pub addresses: BTreeMap<String, Vec<IpAddr>>,
+}
+
+/// A subnet of a network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkSubnet {
+    /// As `ADDRESS/BITS`. It must not overlap with those of the owner's other networks, nor with a network of the host's own.
+    pub subnet: String,
+    /// Domains that ask for no address have one of these; of all of the subnet if missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_range: Option<String>,
+    /// The host, as domains of the network see it: what 10.88.0.1 is everywhere. The first address if missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub gateway: Option<IpAddr>,
 }
 
 /// `POST /v1/networks`.
@@ -40,6 +63,10 @@ pub struct CreateNetwork {
     /// one of its networks is not internal.
     #[serde(default)]
     pub internal: bool,
+    /// Its subnets: one of IPv4 and one of IPv6 at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 2)]
+    pub subnets: Vec<NetworkSubnet>,
 }
 
 /// `DELETE /v1/networks/{name}`.
@@ -77,6 +104,14 @@ pub struct ConnectNetwork {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub aliases: Vec<String>,
+    /// Its address there, out of the network's subnet of IPv4; the lowest free one if missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub ip4: Option<Ipv4Addr>,
+    /// The same of IPv6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub ip6: Option<Ipv6Addr>,
 }
 
 /// `POST /v1/networks/{name}/disconnect`.
@@ -91,7 +126,7 @@ pub struct DisconnectNetwork {
 }
 
 /// Other rules and rates for a domain. `rules` and `allow` are in place of all it had of both, and what they forbid ends; with
-/// `rate` alone they stay as they are.
+/// `rate`, `weight` or `guarantee` alone they stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpdateNetwork {
@@ -106,6 +141,22 @@ pub struct UpdateNetwork {
     /// As in `Network`, in place of both there were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<NetworkRate>,
+    /// As in `Network`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10000)]
+    pub weight: Option<u32>,
+    /// As in `Network`; 0: none any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<u64>,
+}
+
+impl UpdateNetwork {
+    /// Whether its rules are to stay as they are: something else is to change, and none are given.
+    #[must_use]
+    pub fn keeps_rules(&self) -> bool {
+        let other = self.rate.is_some() || self.weight.is_some() || self.guarantee.is_some();
+        other && self.rules.is_none() && self.allow.is_none()
+    }
 }
 
 /// Where a running domain is in its network.

@@ -73,6 +73,8 @@ enum Verb {
     Rm(supervised::lifecycle::RmArgs),
     /// Give a domain a new name.
     Rename(supervised::lifecycle::RenameArgs),
+    /// Show where ports of a domain are published.
+    Port(supervised::networks::port::PortArgs),
     /// Change limits of domains.
     Update(Box<supervised::lifecycle::UpdateArgs>),
     /// Remove all domains that do not run.
@@ -200,6 +202,7 @@ fn act(verb: Verb) -> supervised::Outcome {
         Verb::Wait(args) => supervised::lifecycle::wait(&args),
         Verb::Rm(args) => supervised::lifecycle::remove(&args),
         Verb::Rename(args) => supervised::lifecycle::rename(&args),
+        Verb::Port(args) => supervised::networks::port::run(&args),
         Verb::Update(args) => supervised::lifecycle::update(&args),
         Verb::Prune(args) => supervised::lifecycle::prune(&args),
         Verb::Ps(args) => supervised::show::ps(&args),

@@ -1,6 +1,6 @@
 //! Its network (docs/services.md).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -33,6 +33,9 @@ pub struct Network {
     pub aliases: Vec<String>,
     /// Ports of the host that lead to its own.
     pub ports: Vec<PortMapping>,
+    /// Of a new domain: those that its image exposes are published too, at any free ports of the host.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub publish_all: bool,
     /// What may go out and come in: the first rule that fits decides. What none fits goes in, and out if it is public.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 100)]
@@ -43,6 +46,16 @@ pub struct Network {
     /// How fast its data goes.
     #[serde(skip_serializing_if = "NetworkRate::is_none")]
     pub rate: NetworkRate,
+    /// Its share of the network service's work beside other domains of that service that have some to do, 1 to 10,000; 100 if
+    /// missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10000)]
+    pub weight: Option<u32>,
+    /// So many bytes a second, sent and received together, are moved for it before others' are, whatever they weigh; more
+    /// than the service can do is guaranteed to nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1024)]
+    pub guarantee: Option<u64>,
     /// Who answers its questions about names, as `ADDRESS[:PORT]`; the host's name server if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<String>,
@@ -59,6 +72,14 @@ pub struct NetworkMembership {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub aliases: Vec<String>,
+    /// The domain's address there, out of the network's subnet of IPv4; the lowest free one if missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub ip4: Option<Ipv4Addr>,
+    /// The same of IPv6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub ip6: Option<Ipv6Addr>,
 }
 
 impl Network {
@@ -70,7 +91,7 @@ impl Network {
         }
         let named = || {
             let name = self.name.clone().unwrap_or_else(|| DEFAULT_NETWORK.into());
-            vec![NetworkMembership { name, aliases: Vec::new() }]
+            vec![NetworkMembership { name, ..NetworkMembership::default() }]
         };
         let mut all = self.networks.clone().unwrap_or_else(named);
         for one in &mut all {

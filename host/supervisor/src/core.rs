@@ -148,6 +148,7 @@ impl Core {
         core.settle_volumes();
         core.settle_layers();
         core.settle_disks();
+        core.settle_addresses();
         core.settle_origins();
         core.meet_keepers(&mut happenings, config.replacement).await?;
         let weak = Arc::downgrade(&core);

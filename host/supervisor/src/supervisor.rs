@@ -303,7 +303,7 @@ impl Supervisor {
     }
     pub async fn network_connect(&self, name: &str, what: api::ConnectNetwork) -> Answer<api::Domain> {
         let (core, entry) = self.find(&what.domain)?;
-        whole(core.network_connect(entry, name.into(), what.aliases)).await
+        whole(core.network_connect(entry, name.into(), what)).await
     }
     pub async fn network_disconnect(&self, name: &str, what: api::DisconnectNetwork) -> Answer<api::Domain> {
         let (core, entry) = self.find(&what.domain)?;

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 from urllib.parse import quote
 
-from .models import NetworkRate, NetworkRule
+from .models import NetworkMembership, NetworkRate, NetworkRule
 
 #: A command as a list is run as it is; as text it is run by the sandbox's own `/bin/sh -c`.
 Command = str | Sequence[str]
@@ -134,6 +134,15 @@ def mounted(
 Ports = Sequence[int] | Mapping[int, int | None]
 
 
+#: Whether a sandbox has a network, which one by name, or several; with further names and addresses there.
+Networks = bool | str | NetworkMembership | Sequence[str | NetworkMembership] | None
+
+
+def membership(network: NetworkMembership) -> dict[str, Any]:
+    """`NetworkMembership` of the interface."""
+    return present(name=network.name, aliases=network.aliases or None, ip4=network.ip4, ip6=network.ip6)
+
+
 def rules_of(rules: Sequence[NetworkRule]) -> list[dict[str, Any]]:
     """`NetworkRule`s of the interface."""
     return [present(**{f.name: getattr(rule, f.name) for f in fields(rule)}) for rule in rules]
@@ -150,10 +159,12 @@ def network(
     allow: Sequence[str],
     dns: str | None,
     rate: NetworkRate | None,
-    wanted: bool | str | Sequence[str] | None,
+    wanted: Networks,
+    weight: int | None = None,
+    guarantee: int | None = None,
 ) -> dict[str, Any] | None:
     """`Network` of the interface; none if nothing of it is asked for."""
-    given = bool(ports or rules or allow or dns is not None or rate is not None)
+    given = bool(ports or rules or allow) or any(one is not None for one in (dns, rate, weight, guarantee))
     if wanted is False or (wanted is None and not given):
         if given:
             raise ValueError("ports, rules, allow, network_rate and dns need a network; leave network=False out")
@@ -161,7 +172,10 @@ def network(
     pairs = ports.items() if isinstance(ports, Mapping) else ((p, None) for p in ports or ())
     mappings = [present(port=port, host_port=host_port) for port, host_port in pairs]
     name = wanted if isinstance(wanted, str) else None
-    several = None if wanted is None or isinstance(wanted, str | bool) else [{"name": one} for one in wanted]
+    several = None
+    if wanted is not None and not isinstance(wanted, str | bool):
+        all_of_them = [wanted] if isinstance(wanted, NetworkMembership) else wanted
+        several = [{"name": one} if isinstance(one, str) else membership(one) for one in all_of_them]
     return present(
         kind="nat",
         name=name,
@@ -171,6 +185,8 @@ def network(
         allow=list(allow),
         rate=rate_of(rate),
         dns=dns,
+        weight=weight,
+        guarantee=guarantee,
     )
 
 

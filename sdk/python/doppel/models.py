@@ -293,6 +293,10 @@ class NetworkMembership:
 
     #: Further names by which others of this network find the domain.
     aliases: list[str] = field(default_factory=list)
+    #: The domain's address there, out of the network's subnet of IPv4; the lowest free one if missing.
+    ip4: str | None = None
+    #: The same of IPv6.
+    ip6: str | None = None
     #: Its name; `default` is that of domains that name none.
     name: str
 
@@ -353,6 +357,9 @@ class Network:
     allow: list[str] = field(default_factory=list)
     #: Who answers its questions about names, as `ADDRESS[:PORT]`; the host's name server if missing.
     dns: str | None = None
+    #: So many bytes a second, sent and received together, are moved for it before others' are, whatever they weigh;
+    #: more than the service can do is guaranteed to nobody.
+    guarantee: int | None = None
     #: What it has beside its own loopback.
     kind: NetworkKind = NetworkKind.NONE
     #: Which network: those on one reach each other by address and by name, others not at all; `default` if missing. One
@@ -362,10 +369,15 @@ class Network:
     networks: list[NetworkMembership] | None = None
     #: Ports of the host that lead to its own.
     ports: list[PortMapping] = field(default_factory=list)
+    #: Of a new domain: those that its image exposes are published too, at any free ports of the host.
+    publish_all: bool = False
     #: How fast its data goes.
     rate: NetworkRate = field(default_factory=NetworkRate)
     #: What may go out and come in: the first rule that fits decides. What none fits goes in, and out if it is public.
     rules: list[NetworkRule] = field(default_factory=list)
+    #: Its share of the network service's work beside other domains of that service that have some to do, 1 to 10,000;
+    #: 100 if missing.
+    weight: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -668,6 +680,8 @@ class Waiting:
 class Domain:
     """A domain, as `GET /v1/domains/{domain}` and the list give it."""
 
+    #: Its addresses out of subnets of its networks, by network, whether it runs or not.
+    addresses: dict[str, list[str]] = field(default_factory=dict)
     #: Frozen image it was cloned from.
     cloned_from: str | None = None
     #: What runs in it: its command, or that of the domain it was cloned from (empty if that is not known).
@@ -1012,9 +1026,24 @@ class DiskInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSubnet:
+    """A subnet of a network."""
+
+    #: The host, as domains of the network see it: what 10.88.0.1 is everywhere. The first address if missing.
+    gateway: str | None = None
+    #: Domains that ask for no address have one of these; of all of the subnet if missing.
+    ip_range: str | None = None
+    #: As `ADDRESS/BITS`. It must not overlap with those of the owner's other networks, nor with a network of the host's
+    #: own.
+    subnet: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkInfo:
     """A network: domains that are on it reach each other, by address and by name."""
 
+    #: Addresses out of these, by the domain's id; a domain keeps them while it is stopped.
+    addresses: dict[str, list[str]] = field(default_factory=dict)
     #: When it was made, if it is known.
     created_at: datetime | None = None
     #: Nothing goes out of it to the outside, or comes in from there.
@@ -1023,6 +1052,9 @@ class NetworkInfo:
     labels: dict[str, str]
     #: Its name.
     name: str
+    #: Its subnets, out of which domains on it have their addresses; without one they have those of 10.88.0.0/16 and
+    #: fd88:d0bb:e1::/48.
+    subnets: list[NetworkSubnet] = field(default_factory=list)
     #: A domain made it by its name: it goes with the last domain that is on it.
     transient: bool
     #: Ids of domains that are on it, running or not.

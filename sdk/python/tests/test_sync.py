@@ -39,9 +39,11 @@ from doppel import (
     MountKind,
     NameInUse,
     NetworkKind,
+    NetworkMembership,
     NetworkNotFound,
     NetworkRate,
     NetworkRule,
+    NetworkSubnet,
     NotFound,
     PortInUse,
     Protocol,
@@ -833,6 +835,29 @@ def test_networks_that_are_made(server):
     with pytest.raises(NetworkNotFound):
         VirtualNetwork.get("sdk-made")
     VirtualNetwork.remove("sdk-made", force=True)
+
+
+def test_shares_of_the_network_service(server):
+    with Sandbox.create("busybox", network_weight=300, network_guarantee=1 << 20) as sandbox:
+        network = (sandbox.info()).config.network
+        assert (network.weight, network.guarantee) == (300, 1 << 20)
+        changed = (sandbox.update(network_weight=50, network_guarantee=0)).config.network
+        assert (changed.weight, changed.guarantee) == (50, None)
+
+
+def test_networks_with_subnets(server):
+    more = NetworkSubnet(subnet="fd00:221::/64", gateway="fd00:221::9")
+    made = VirtualNetwork.create("sdk-subnet", subnets=["10.221.0.0/24", more])
+    assert [(s.subnet, s.gateway) for s in made.subnets] == [("10.221.0.0/24", "10.221.0.1"), (more.subnet, more.gateway)]
+    on = NetworkMembership(name="sdk-subnet", ip4="10.221.0.7")
+    with Sandbox.create("busybox", network=on) as sandbox:
+        assert (sandbox.info()).addresses == {"sdk-subnet": ["10.221.0.7", "fd00:221::1"]}
+        VirtualNetwork.disconnect("sdk-subnet", sandbox)
+        back = VirtualNetwork.connect("sdk-subnet", sandbox, ip4="10.221.0.8")
+        assert back.addresses["sdk-subnet"][0] == "10.221.0.8"
+        with pytest.raises(InUse):
+            Sandbox.create("busybox", network=NetworkMembership(name="sdk-subnet", ip4="10.221.0.8"))
+    VirtualNetwork.remove("sdk-subnet")
 
 
 def test_rules_of_networks(server):

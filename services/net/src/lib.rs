@@ -29,12 +29,13 @@ pub use flow::live::{FLOWS, FlowPage, FlowState, LiveFlow};
 pub use manager::records::Part;
 pub use manager::{Attachment, Endpoint, EndpointSpec, Health, Manager, Port, SERVICE, SHARDS, Sleeper};
 pub use names::membership::{Membership, Memberships};
+pub use names::subnet::{ServedAddresses, Space, Subnet};
 pub use rules::host::{HostAction, HostDirection, HostRule};
 pub use rules::ledger::{Counts, Ledger, Sum, Traffic};
 pub use rules::logs::{Bells, Logs};
 pub use rules::policy::{Line, Log};
 pub use rules::text::{PortRange, resolver};
-pub use rules::{Action, Direction, Pattern, Protocol, Rates, Rule, Rules, Transport};
+pub use rules::{Action, Direction, MOST_WEIGHT, Pattern, Protocol, Rates, Rule, Rules, Transport, WEIGHT};
 pub use service::engine::{ClientId, Engine};
 pub use service::serve::serve;
 

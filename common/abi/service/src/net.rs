@@ -14,11 +14,13 @@ use doppel_ring::{Entry, Header, Stream, Ticket};
 use crate::{OBJECTS, layout};
 
 mod options;
+mod own;
 pub mod pages;
 mod told;
 mod urgent;
 
 pub use options::{Congestion, SocketOption};
+pub use own::OwnAddress;
 pub use told::{ErrorRecord, MEASURES, Measure, measure};
 pub use urgent::Urgent;
 
@@ -109,6 +111,10 @@ pub mod address {
     pub const RESOLVER4: [u8; 4] = [10, 88, 0, 2];
     /// Answers questions about names, at port 53.
     pub const RESOLVER6: [u16; 8] = [0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, 2];
+    /// How many bits addresses have in common that are out of no subnet of a network's own.
+    pub const BITS4: u8 = 16;
+    /// The same of IPv6.
+    pub const BITS6: u8 = 48;
 }
 
 /// What stands before a datagram in a buffer. Length and bytes are padded to 8.

@@ -2,10 +2,13 @@
 //!
 //! Only a domain with a network has one ([`is_there`]).
 
+use alloc::vec::Vec;
+use core::sync::atomic::{Ordering, fence};
+
 use doppel_abi_machine::{fd, layout::NETWORK_BASE, resume_flags};
 use doppel_abi_service::net::pages::PAGE;
 use doppel_abi_service::net::{
-    BUFFER, Congestion, Measure, SIZE, SOCKETS, SocketHeader, down_buffer, measure, up_buffer,
+    BUFFER, Congestion, Measure, OwnAddress, SIZE, SOCKETS, SocketHeader, down_buffer, measure, up_buffer,
 };
 use doppel_abi_service::{Answers, Bells, ChannelHeader, OBJECTS, Requests};
 use doppel_ring::Span;
@@ -32,6 +35,28 @@ pub fn congestion() -> Congestion {
     let mut said = Congestion([0; Congestion::SIZE]);
     CHANNEL.get(Congestion::PLACE, &mut said.0);
     said
+}
+
+/// Addresses out of subnets that this domain has now, and whether they are whole: they may be written just now.
+pub fn own_addresses() -> (Vec<OwnAddress>, bool) {
+    let number = || {
+        let mut b = [0; 4];
+        CHANNEL.get(OwnAddress::PLACE, &mut b);
+        u32::from_le_bytes(b)
+    };
+    let before = number();
+    fence(Ordering::Acquire);
+    let mut count = [0; 4];
+    CHANNEL.get(OwnAddress::PLACE + 4, &mut count);
+    let count = (u32::from_le_bytes(count) as usize).min(OwnAddress::MOST);
+    let mut all = Vec::with_capacity(count);
+    for n in 0..count {
+        let mut b = [0; OwnAddress::SIZE];
+        CHANNEL.get(OwnAddress::PLACE + (OwnAddress::HEAD + n * OwnAddress::SIZE) as u64, &mut b);
+        all.push(OwnAddress::decode(&b));
+    }
+    fence(Ordering::Acquire);
+    (all, before & 1 == 0 && number() == before)
 }
 
 /// A measurement that the service domain has put in this place.

@@ -1,6 +1,7 @@
 //! `--network`, `--publish`, rules and `--dns`: for the supervisor, or for a network service of this command's own.
 
 use std::error::Error;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -27,14 +28,18 @@ enum Wanted {
 
 /// The network of domains that name none.
 fn default() -> NetworkMembership {
-    NetworkMembership { name: DEFAULT_NETWORK.into(), aliases: Vec::new() }
+    NetworkMembership { name: DEFAULT_NETWORK.into(), ..NetworkMembership::default() }
+}
+
+fn address<T: FromStr>(part: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{part}: that is no address of this kind"))
 }
 
 impl FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut aliases = Vec::new();
+        let mut given = NetworkMembership::default();
         let mut name = text;
         // Docker's other way to say it.
         if text.contains('=') {
@@ -44,14 +49,14 @@ impl FromStr for Wanted {
                     Some(("name", given)) => name = given,
                     Some(("alias", alias)) => {
                         api::validate::name("--network alias=", alias).map_err(|p| p.detail)?;
-                        aliases.push(alias.to_owned());
+                        given.aliases.push(alias.to_owned());
                     }
-                    Some(("ip" | "ip6", _)) => {
-                        return Err(format!(
-                            "{part}: a domain has one address in all of its networks, which it is given"
-                        ));
+                    Some(("ip", ip)) => given.ip4 = Some(address(part, ip)?),
+                    Some(("ip6", ip)) => given.ip6 = Some(address(part, ip)?),
+                    _ => {
+                        let text = "there are name=NETWORK, alias=NAME, ip=ADDRESS and ip6=ADDRESS";
+                        return Err(format!("{part:?}: {text}"));
                     }
-                    _ => return Err(format!("{part:?}: there are name=NETWORK and alias=NAME")),
                 }
             }
             if name.is_empty() {
@@ -59,12 +64,14 @@ impl FromStr for Wanted {
             }
         }
         match name {
-            "none" if aliases.is_empty() => Ok(Self::None),
+            "none" if given == NetworkMembership::default() => Ok(Self::None),
             // What Docker has by default, as near as it is here.
-            "nat" | "bridge" | "default" => Ok(Self::Nat(NetworkMembership { aliases, ..default() })),
+            "nat" | "bridge" | "default" => {
+                Ok(Self::Nat(NetworkMembership { name: DEFAULT_NETWORK.into(), ..given }))
+            }
             name => {
                 api::validate::network_name("--network", name).map_err(|p| p.detail)?;
-                Ok(Self::Nat(NetworkMembership { name: name.to_owned(), aliases }))
+                Ok(Self::Nat(NetworkMembership { name: name.to_owned(), ..given }))
             }
         }
     }
@@ -75,16 +82,29 @@ impl FromStr for Wanted {
 pub struct NetworkArgs {
     /// Network: none (only its own loopback, the default), nat (an address of its own, and by the rules the host's network;
     /// what the options below ask for), or the same on a network of this name, whose domains find each other by name; may be
-    /// given several times, and as `name=NETWORK,alias=NAME`
+    /// given several times, and as `name=NETWORK,alias=NAME,ip=ADDRESS,ip6=ADDRESS`
     #[arg(long, visible_alias = "net", value_name = "NETWORK")]
     network: Vec<Wanted>,
     /// Another name by which domains of its networks find it; several may share one
     #[arg(long, visible_alias = "net-alias", value_name = "NAME")]
     network_alias: Vec<String>,
+    /// Its IPv4 address on the first of its networks, which has a subnet of its own (`network create --subnet`)
+    #[arg(long, value_name = "ADDRESS")]
+    ip: Option<Ipv4Addr>,
+    /// Its IPv6 address there
+    #[arg(long, value_name = "ADDRESS")]
+    ip6: Option<Ipv6Addr>,
     /// Publish a port of the domain on the host: `[[HOST_ADDRESS:][HOST_PORT]:]PORT[/udp]`; any free port of the host if
     /// none is given; `FIRST-LAST` for several, and as many of the host
     #[arg(short, long, value_name = "PORTS")]
     publish: Vec<PortRange>,
+    /// Publish all ports that the image exposes, and those of --expose, at any free ports of the host
+    #[arg(short = 'P', long)]
+    publish_all: bool,
+    /// A port for --publish-all that the image does not expose: `PORT[/udp]`, or `FIRST-LAST`; domains of its networks reach all
+    /// ports in any case
+    #[arg(long, value_name = "PORTS")]
+    expose: Vec<PortRange>,
     #[command(flatten)]
     rules: RuleArgs,
     #[command(flatten)]
@@ -100,19 +120,32 @@ fn checked_resolver(text: &str) -> Result<String, String> {
 
 impl NetworkArgs {
     fn published(&self) -> impl Iterator<Item = &Port> {
-        self.publish.iter().flat_map(|range| &range.0)
+        let exposed = self.expose.iter().filter(|_| self.publish_all);
+        self.publish.iter().chain(exposed).flat_map(|range| &range.0)
     }
 
     /// The networks that the domain is to be on, if it is to have any.
     fn networks(&self) -> Result<Option<Vec<NetworkMembership>>, String> {
+        if let Some(port) = self.expose.iter().flat_map(|range| &range.0).find(|port| port.host.port() != 0) {
+            return Err(format!(
+                "--expose {}: it takes ports of the domain alone; -p publishes one",
+                port.port
+            ));
+        }
         let more = !self.publish.is_empty()
+            || self.publish_all
             || !self.rules.is_empty()
             || !self.rate.is_empty()
             || !self.network_alias.is_empty()
-            || self.dns.is_some();
+            || self.dns.is_some()
+            || self.ip.is_some()
+            || self.ip6.is_some();
         let none = self.network.contains(&Wanted::None);
         if none && more {
-            return Err("--publish, --dns, --network-alias, rates and rules need --network nat".into());
+            return Err(
+                "--publish, --publish-all, --dns, --network-alias, --ip, rates and rules need --network nat"
+                    .into(),
+            );
         }
         if none && self.network.len() > 1 {
             return Err("--network none goes with no other network".into());
@@ -121,11 +154,15 @@ impl NetworkArgs {
             Wanted::None => None,
             Wanted::Nat(network) => Some(network.clone()),
         });
-        Ok(match named.collect::<Vec<_>>() {
-            all if !all.is_empty() => Some(all),
-            _ if more => Some(vec![default()]),
-            _ => None,
-        })
+        let mut all: Vec<_> = named.collect();
+        if all.is_empty() && more {
+            all.push(default());
+        }
+        if let Some(first) = all.first_mut() {
+            first.ip4 = first.ip4.or(self.ip);
+            first.ip6 = first.ip6.or(self.ip6);
+        }
+        Ok(Some(all).filter(|all| !all.is_empty()))
     }
 
     /// Refuses a network for several domains of this command's own.
@@ -151,7 +188,9 @@ impl NetworkArgs {
         let kind = if all.is_some() { NetworkKind::Nat } else { NetworkKind::None };
         let (name, networks) = match all.as_deref() {
             // As one that is alone has always been asked for.
-            Some([one]) if one.aliases.is_empty() => (Some(one.name.clone()), None),
+            Some([one]) if *one == (NetworkMembership { name: one.name.clone(), ..Default::default() }) => {
+                (Some(one.name.clone()), None)
+            }
             _ => (None, all),
         };
         Ok(api::Network {
@@ -160,9 +199,12 @@ impl NetworkArgs {
             networks,
             aliases: self.network_alias.clone(),
             ports: self.published().map(mapping).collect(),
+            publish_all: self.publish_all,
             rules: self.rules.all()?,
             allow: Vec::new(),
             rate: self.rate.all(),
+            weight: self.rate.weight(),
+            guarantee: self.rate.guarantee().filter(|rate| *rate > 0),
             dns: self.dns.clone(),
         })
     }
@@ -170,8 +212,14 @@ impl NetworkArgs {
     /// Starts a network service and attaches the domain, if it is to have a network. Says where its ports are.
     /// `memory`: the domain's limit.
     pub fn attach(&self, memory: Option<u64>) -> Result<Option<Network>, Box<dyn Error>> {
-        if self.networks()?.is_none() {
-            return Ok(None);
+        let Some(networks) = self.networks()? else { return Ok(None) };
+        if networks.iter().any(|one| one.ip4.is_some() || one.ip6.is_some()) {
+            let why = "--ip: an address can be asked for on a network with a subnet, which the supervisor has: use doppeld";
+            return Err(why.into());
+        }
+        if self.publish_all {
+            let why = "--publish-all: what the image exposes is known to the supervisor; use doppeld, or name ports with -p";
+            return Err(why.into());
         }
         let hosts = crate::options::defaults::network()?;
         let manager = Manager::of_this_program(ServiceGroups::of_host(), 1)?;
@@ -226,13 +274,8 @@ impl Network {
     /// What the domain is given of it.
     pub fn link(&self) -> NetworkLink {
         let a = &self.attachment;
-        NetworkLink {
-            memory: a.memory.clone(),
-            doorbell: a.doorbell.clone(),
-            ip4: a.ip4,
-            ip6: a.ip6,
-            same: false,
-        }
+        let (ip4, ip6) = a.addresses();
+        NetworkLink { memory: a.memory.clone(), doorbell: a.doorbell.clone(), ip4, ip6, same: false }
     }
 }
 
@@ -268,7 +311,8 @@ mod tests {
         for (wrong, why) in [
             (&["none", "back"][..], "no other"),
             (&["alias=db"], "name=NETWORK"),
-            (&["name=back,ip=10.88.0.9"], "one address"),
+            (&["name=back,ip=10.88.0"], "no address"),
+            (&["name=back,ip6=10.88.0.9"], "no address"),
             (&["name=back,driver=x"], "alias=NAME"),
             (&["name=back,alias=a b"], "alias"),
             (&["host"], "-p publishes"),

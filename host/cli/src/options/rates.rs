@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use doppel_api::NetworkRate;
-use doppel_net::Rates;
+use doppel_net::{MOST_WEIGHT, Rates};
 
 use crate::options::values;
 
@@ -42,17 +42,41 @@ pub struct RateArgs {
     /// fast as it can
     #[arg(long, value_name = "[in:|out:]SIZE")]
     network_rate: Vec<One>,
+    /// Its share of the network service's work beside other domains that are busy there, 1 to 10000; 100 if none is given
+    #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_WEIGHT)))]
+    network_weight: Option<u32>,
+    /// Bytes a second, sent and received together, that go before others' whatever they weigh, as 10m; 0: none
+    #[arg(long, value_name = "SIZE", value_parser = guarantee)]
+    network_guarantee: Option<u64>,
+}
+
+fn guarantee(text: &str) -> Result<u64, String> {
+    let rate = values::size(text)?;
+    if (1..1024).contains(&rate) {
+        return Err("at least 1k, or 0 for none".into());
+    }
+    Ok(rate)
 }
 
 impl RateArgs {
     /// Whether none is given.
     pub fn is_empty(&self) -> bool {
-        self.network_rate.is_empty()
+        self.network_rate.is_empty() && self.network_weight.is_none() && self.network_guarantee.is_none()
+    }
+
+    /// Its share of the service.
+    pub fn weight(&self) -> Option<u32> {
+        self.network_weight
+    }
+
+    /// What goes first; 0: nothing does any more.
+    pub fn guarantee(&self) -> Option<u64> {
+        self.network_guarantee
     }
 
     /// What is given; none if nothing is.
     pub fn given(&self) -> Option<NetworkRate> {
-        (!self.is_empty()).then(|| self.all())
+        (!self.network_rate.is_empty()).then(|| self.all())
     }
 
     /// All of them, for the supervisor. The last of a direction counts.
@@ -66,7 +90,8 @@ impl RateArgs {
     /// All of them, for a network service of this command's own.
     pub fn of_service(&self) -> Rates {
         let NetworkRate { sent, received } = self.all();
-        Rates { outbound: sent, inbound: received }
+        let guaranteed = self.network_guarantee.filter(|rate| *rate > 0);
+        Rates { outbound: sent, inbound: received, weight: self.network_weight, guaranteed }
     }
 }
 
@@ -76,7 +101,7 @@ mod tests {
 
     fn all(texts: &[&str]) -> NetworkRate {
         let network_rate = texts.iter().map(|t| t.parse().unwrap()).collect();
-        RateArgs { network_rate }.all()
+        RateArgs { network_rate, ..RateArgs::default() }.all()
     }
 
     #[test]

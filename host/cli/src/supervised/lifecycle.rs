@@ -169,6 +169,8 @@ pub fn update(args: &UpdateArgs) -> Outcome {
         rules: (args.no_rules || !args.rules.is_empty()).then_some(rules),
         allow: None,
         rate: args.rate.given(),
+        weight: args.rate.weight(),
+        guarantee: args.rate.guarantee(),
     };
     let network = (network != UpdateNetwork::default()).then_some(network);
     let to = UpdateDomain {

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Verbs of Docker that are not ours.
-const VERBS: [(&str, &str); 17] = [
+const VERBS: [(&str, &str); 16] = [
     (
         "build",
         "`doppel image build` makes an image of Debian packages; push one that another tool built, or `doppel image import` it",
@@ -19,7 +19,6 @@ const VERBS: [(&str, &str); 17] = [
     ("login", "credentials of registries are those of Docker's config.json (DOCKER_CONFIG, ~/.docker)"),
     ("logout", "credentials of registries are those of Docker's config.json (DOCKER_CONFIG, ~/.docker)"),
     ("ls", "`doppel ps` lists domains, `doppel images` images"),
-    ("port", "`doppel ps` shows published ports"),
     ("save", "`doppel image save`"),
     ("search", "there is no search of registries"),
     ("system", "`doppel info`, `doppel prune`, `doppel image prune`, `doppel frozen prune`"),
@@ -27,13 +26,11 @@ const VERBS: [(&str, &str); 17] = [
 ];
 
 /// Options of Docker that are not ours, and `-h`.
-const OPTIONS: [(&str, &str); 7] = [
+const OPTIONS: [(&str, &str); 5] = [
     ("-h", "--help is help; -h is the host name, of `run` and `create`"),
     ("--privileged", "programs are root in their domain, and nothing outside"),
     ("--cap-add", "programs are root in their domain, and nothing outside"),
     ("--init", "a domain's guest kernel collects orphans by itself"),
-    ("--ip", "no domain has an address of its own choice: names find it, as --network-alias gives them"),
-    ("--ip6", "no domain has an address of its own choice: names find it, as --network-alias gives them"),
     ("--shm-size", "shared memory is bounded by --memory"),
 ];
 
@@ -104,7 +101,7 @@ mod tests {
         for (line, has) in [
             ("doppel import a", "doppel image import"),
             ("doppel login", "config.json"),
-            ("doppel run --ip 10.88.0.9 busybox", "an address of its own choice"),
+            ("doppel run --shm-size 1g busybox", "--memory"),
             ("doppel ps -h", "--help is help"),
             ("doppel stpo a", "'stop'"),
             ("doppel ps --quite", "--quiet"),

@@ -125,7 +125,7 @@ fn furnish(rootfs: &Path, request: &Request, owners: Owners, link: Option<&Link>
         return Ok(());
     }
     let more: Vec<_> = request.hosts.iter().map(|line| line.to_string_lossy()).collect();
-    names::write(rootfs, owners, link.map(|l| l.addresses), &request.hostname.to_string_lossy(), &more)
+    names::write(rootfs, owners, link.map(|l| &l.addresses), &request.hostname.to_string_lossy(), &more)
         .map_err(cannot("write /etc/resolv.conf and /etc/hosts"))
 }
 

@@ -110,7 +110,8 @@ fn born() -> io::Result<Born> {
             let (at, page) = (offset(control::VREGS), offset(layout::PAGE));
             map.overlay(at, page, memory.as_fd(), doppel_abi_service::layout::REGISTERS)?;
             let ip6 = Ipv6Addr::from(start_info::<16>(&map, std::mem::offset_of!(StartInfo, ip6)));
-            Some(Link { memory, doorbell, addresses: Addresses { ip4, ip6 } })
+            let addresses = Addresses::in_channel(&memory, Addresses::new(ip4, ip6))?;
+            Some(Link { memory, doorbell, addresses })
         }
         _ => None,
     };

@@ -12,12 +12,17 @@ use super::netlink::Netlink;
 const NAME: &str = "eth0";
 /// Longest packet: the longest there is, so that a stream takes few.
 pub(super) const MTU: usize = 65_535;
-/// How much of an address those of the virtual networks have in common.
-const BITS4: u8 = 16;
-const BITS6: u8 = 48;
+
+/// Gives it addresses of one family; what is not beside one of them goes out with the first.
+fn give(netlink: &Netlink, index: u32, addresses: &[(IpAddr, u8)]) -> io::Result<()> {
+    for (ip, bits) in addresses {
+        netlink.address(index, *ip, *bits)?;
+    }
+    addresses.first().map_or(Ok(()), |(first, _)| netlink.default_route(index, *first))
+}
 
 /// Makes it in the calling thread's network namespace.
-pub(super) fn make(addresses: Addresses) -> io::Result<OwnedFd> {
+pub(super) fn make(addresses: &Addresses) -> io::Result<OwnedFd> {
     let packets = doppel_sys::tunnel::open(NAME)?;
     let index = rustix::net::netdevice::name_to_index(
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?,
@@ -27,11 +32,9 @@ pub(super) fn make(addresses: Addresses) -> io::Result<OwnedFd> {
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{NAME}/addr_gen_mode"), "1");
     let netlink = Netlink::open()?;
     netlink.up(index, u32::try_from(MTU).expect("a short"))?;
-    let ip4 = IpAddr::V4(addresses.ip4);
-    netlink.address(index, ip4, BITS4)?;
-    netlink.default_route(index, ip4)?;
-    let ip6 = IpAddr::V6(addresses.ip6);
-    match netlink.address(index, ip6, BITS6).and_then(|()| netlink.default_route(index, ip6)) {
+    let (four, six): (Vec<_>, Vec<_>) = addresses.all().partition(|(ip, _)| ip.is_ipv4());
+    give(&netlink, index, &four)?;
+    match give(&netlink, index, &six) {
         // No IPv6 on this host, or none by its administrator's wish.
         Err(e) if matches!(e.raw_os_error(), Some(95 | 97 | 13)) => {}
         result => result?,

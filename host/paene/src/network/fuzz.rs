@@ -76,7 +76,7 @@ pub fn packets(bytes: &[u8]) {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
     let doorbell =
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event");
-    let addresses = Addresses { ip4: IP4, ip6: IP6 };
+    let addresses = Addresses::new(IP4, IP6);
     let mut stack = Stack::new(Channel::new(map.clone(), doorbell), Tunnel::new(packets), addresses);
     // A service is there.
     map.write(

@@ -48,12 +48,12 @@ pub(crate) struct Link {
 impl Link {
     /// Makes the device, in the calling thread's network namespace.
     pub fn device(&self) -> io::Result<OwnedFd> {
-        device::make(self.addresses)
+        device::make(&self.addresses)
     }
 
     /// Starts the helper, which moves the device's packets as this user.
     pub fn serve(&self, packets: &OwnedFd, user: u32) -> io::Result<Pid> {
-        let wanted = process::HelperConfig { addresses: self.addresses, user };
+        let wanted = process::HelperConfig { addresses: self.addresses.clone(), user };
         let descriptors = [packets.as_fd(), self.memory.as_fd(), self.doorbell.as_fd()];
         helper::start(process::VERB, &wanted.to_bytes(), &descriptors)
     }

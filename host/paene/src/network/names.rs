@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use doppel_abi_service::net::address::RESOLVER4;
@@ -17,7 +17,7 @@ use crate::root::owners::Owners;
 pub(crate) fn write(
     root: &Path,
     owners: Owners,
-    addresses: Option<Addresses>,
+    addresses: Option<&Addresses>,
     name: &str,
     more: &[Cow<'_, str>],
 ) -> io::Result<()> {
@@ -25,9 +25,14 @@ pub(crate) fn write(
         let [a, b, c, d] = RESOLVER4;
         put(root, owners, "resolv.conf", &format!("nameserver {a}.{b}.{c}.{d}\n"))?;
     }
-    let ip = addresses.map_or(Ipv4Addr::new(127, 0, 1, 1), |a| a.ip4);
-    let mut hosts =
-        format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{ip}\t{name}\n");
+    let mut hosts = String::from("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+    let own: Vec<IpAddr> = match addresses {
+        Some(own) => own.all().map(|(ip, _)| ip).filter(IpAddr::is_ipv4).collect(),
+        None => vec![Ipv4Addr::new(127, 0, 1, 1).into()],
+    };
+    for ip in own {
+        hosts.push_str(&format!("{ip}\t{name}\n"));
+    }
     for line in more {
         hosts.push_str(line);
         hosts.push('\n');
@@ -75,8 +80,8 @@ mod tests {
         symlink("../run/nowhere/resolv.conf", etc.join("resolv.conf")).unwrap();
         let meta = std::fs::metadata(dir.path()).unwrap();
         let owners = Owners { first: meta.uid(), count: 1 };
-        let addresses = Addresses { ip4: Ipv4Addr::new(10, 88, 0, 7), ip6: Ipv6Addr::LOCALHOST };
-        write(&root, owners, Some(addresses), "name", &["10.0.0.1\ta".into()]).unwrap();
+        let addresses = Addresses::new(Ipv4Addr::new(10, 88, 0, 7), Ipv6Addr::LOCALHOST);
+        write(&root, owners, Some(&addresses), "name", &["10.0.0.1\ta".into()]).unwrap();
         assert_eq!(std::fs::read_to_string(dir.path().join("hosts")).unwrap(), "the host's");
         let hosts = std::fs::read_to_string(root.join("hosts")).unwrap();
         assert!(hosts.ends_with("10.88.0.7\tname\n10.0.0.1\ta\n"), "{hosts}");

@@ -12,6 +12,7 @@ use smoltcp::wire::{
     UdpPacket,
 };
 
+use super::addresses::Addresses;
 use super::channel::end;
 use super::device::MTU;
 use super::tunnel::Tunnel;
@@ -98,14 +99,14 @@ pub(super) fn is_somebody(ip: IpAddr) -> bool {
     !(ip.is_multicast() || ip.is_unspecified() || ip.is_loopback() || broadcast)
 }
 
-/// Whether an address is a domain's.
-pub(super) fn is_domains(a: SocketAddr) -> bool {
+/// Whether an address is another domain's than that which has these.
+pub(super) fn is_domains(a: SocketAddr, own: &Addresses) -> bool {
     let in_network = match (a.ip(), IpAddr::from(HOST4), IpAddr::from(HOST6)) {
         (IpAddr::V4(ip), IpAddr::V4(host), _) => ip.octets()[..2] == host.octets()[..2],
         (IpAddr::V6(ip), _, IpAddr::V6(host)) => ip.octets()[..6] == host.octets()[..6],
         _ => false,
     };
-    in_network && ![HOST4.into(), HOST6.into()].contains(&a.ip())
+    (in_network || own.has_beside(a.ip())) && ![HOST4.into(), HOST6.into()].contains(&a.ip())
 }
 
 /// How the domain sees a caller: the host's loopback is not its own.

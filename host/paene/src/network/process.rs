@@ -1,7 +1,6 @@
 //! The helper process: two threads that wait, one for packets, one for the service, and take turns at the stack.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -25,7 +24,7 @@ use crate::program::talk;
 pub(crate) const VERB: &str = "network";
 
 /// What it is told, in one message with the device's packets, the channel and the service's doorbell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HelperConfig {
     pub addresses: Addresses,
     /// Its user and group.
@@ -33,16 +32,13 @@ pub(super) struct HelperConfig {
 }
 
 impl HelperConfig {
-    pub fn to_bytes(self) -> Vec<u8> {
-        let Addresses { ip4, ip6 } = self.addresses;
-        [&ip4.octets()[..], &ip6.octets()[..], &self.user.to_le_bytes()[..]].concat()
+    pub fn to_bytes(&self) -> Vec<u8> {
+        [&self.user.to_le_bytes()[..], &self.addresses.to_bytes()].concat()
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let (ip4, rest) = bytes.split_first_chunk::<4>()?;
-        let (ip6, user) = rest.split_first_chunk::<16>()?;
-        let addresses = Addresses { ip4: Ipv4Addr::from(*ip4), ip6: Ipv6Addr::from(*ip6) };
-        Some(Self { addresses, user: u32::from_le_bytes(user.try_into().ok()?) })
+        let (user, addresses) = bytes.split_first_chunk::<4>()?;
+        Some(Self { addresses: Addresses::parse(addresses), user: u32::from_le_bytes(*user) })
     }
 }
 
@@ -134,12 +130,14 @@ fn heed_service(stack: &Mutex<Stack>, map: &SharedMap) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     #[test]
     fn what_is_told_is_heard() {
-        let addresses = Addresses { ip4: Ipv4Addr::new(10, 88, 1, 2), ip6: Ipv6Addr::LOCALHOST };
+        let addresses = Addresses::new(Ipv4Addr::new(10, 88, 1, 2), Ipv6Addr::LOCALHOST);
         let wanted = HelperConfig { addresses, user: 0x2000_ffff };
-        assert_eq!(HelperConfig::parse(&wanted.to_bytes()), Some(wanted));
-        assert_eq!(HelperConfig::parse(&wanted.to_bytes()[1..]), None);
+        let bytes = wanted.to_bytes();
+        assert_eq!(HelperConfig::parse(&bytes), Some(wanted));
+        assert_eq!(HelperConfig::parse(&bytes[..3]), None);
     }
 }

@@ -168,7 +168,7 @@ impl Stack {
     }
 
     fn own_address(&self, far: SocketAddr) -> IpAddr {
-        if far.is_ipv4() { self.addresses.ip4.into() } else { self.addresses.ip6.into() }
+        self.addresses.towards(far.ip())
     }
 
     /// The service has made a connection, or not.
@@ -210,7 +210,7 @@ impl Stack {
     /// are refused.
     fn unheard(&mut self, number: u32, ends: Ends, after: smoltcp::time::Duration) {
         let waiting = self.flows.values().filter(|f| matches!(f, Flow::Calls { .. })).count();
-        if packet::is_domains(ends.far) || waiting >= MOST_CALLS {
+        if packet::is_domains(ends.far, &self.addresses) || waiting >= MOST_CALLS {
             return self.close(number, true);
         }
         let again = self.now() + after;
@@ -326,8 +326,7 @@ impl Stack {
     fn sent(&mut self, bytes: &[u8]) {
         let Some(Packet { from, to, what }) = packet::read(bytes) else { return };
         // Only from its own address, and to somebody else's.
-        let own = self.own_address(to);
-        if from.ip() != own || to.ip() == own || !packet::is_somebody(to.ip()) {
+        if !self.addresses.has(from.ip()) || self.addresses.has(to.ip()) || !packet::is_somebody(to.ip()) {
             return;
         }
         if let What::Echo(request) = what {

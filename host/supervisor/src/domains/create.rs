@@ -11,10 +11,11 @@ use doppel_image::{ImageConfig, identity, small_file};
 use crate::asker::Asker;
 use crate::core::Core;
 use crate::domains::{DomainTable, Entry, Origin, Row, User};
-use crate::domains::{names, spec};
+use crate::domains::{names, network, spec};
 use crate::images::root::Root;
 use crate::jobs::{blocking, is_full};
 use crate::keeper::protocol::Usage;
+use crate::networks::leases::Addresses;
 use crate::residency::admission::Patience;
 use crate::telemetry::stages::What;
 use crate::{LineStream, locked, streams, time};
@@ -113,6 +114,7 @@ fn complete(mut wanted: api::CreateDomain, image: &ImageConfig) -> Result<api::C
     wanted.user.get_or_insert_with(|| or(&image.user, "0:0"));
     wanted.stop_signal.get_or_insert_with(|| or(&image.stop_signal, "SIGTERM"));
     wanted.stop_timeout_seconds.get_or_insert(10);
+    network::publish_exposed(&mut wanted.network, image.exposed_ports.keys().map(String::as_str));
     match &wanted.health {
         Some(health) if health.command.is_empty() => wanted.health = None,
         Some(_) => {}
@@ -213,6 +215,7 @@ impl Core {
         let entry = self.add(config, &root.path, root.digest, user, Origin::Boot, asker)?;
         if let Err(problem) = self.make_layer(&entry).await {
             locked(&self.domains).remove(&entry);
+            self.release_addresses(&entry);
             return Err(problem);
         }
         Ok((entry, warnings))
@@ -281,7 +284,7 @@ impl Core {
     /// Puts a new domain among the others, if its name is free and its reservations fit.
     pub fn add(
         &self,
-        mut config: api::CreateDomain,
+        config: api::CreateDomain,
         image: &Path,
         image_digest: String,
         user: User,
@@ -289,6 +292,22 @@ impl Core {
         asker: Asker,
     ) -> Result<Arc<Entry>, Problem> {
         self.check_published(&asker.owner, &config.network)?;
+        let (id, owner) = (names::id(), asker.owner.clone());
+        let addresses = self.lease(&owner, &id, &config.network, &Addresses::new())?;
+        let made = self.enter(config, image, image_digest, (user, origin), asker, (id.clone(), addresses));
+        made.inspect_err(|_| locked(&self.networks).leases.release(&owner, &id))
+    }
+
+    /// The same, with this id and these addresses.
+    fn enter(
+        &self,
+        mut config: api::CreateDomain,
+        image: &Path,
+        image_digest: String,
+        (user, origin): (User, Origin),
+        asker: Asker,
+        (id, addresses): (String, Addresses),
+    ) -> Result<Arc<Entry>, Problem> {
         let mut domains = locked(&self.domains);
         let taken = |name: &str| domains.names.contains_key(name) || domains.by_id.contains_key(name);
         let name = match &config.name {
@@ -305,7 +324,7 @@ impl Core {
         config.hostname.get_or_insert_with(|| name.clone());
         config.name = Some(name.clone());
         let row = Row {
-            id: names::id(),
+            id,
             name,
             config,
             image: image.to_owned(),
@@ -330,6 +349,7 @@ impl Core {
             slept: None,
             restless: 0,
             pending: None,
+            addresses,
         };
         let entry = Entry::new(row);
         domains.insert(entry.clone());
@@ -397,6 +417,7 @@ impl Core {
             self.release_volumes(entry);
             self.release_disks(entry);
             self.release_layer(entry);
+            self.release_addresses(entry);
             return Err(error);
         }
         self.tell_made(entry);

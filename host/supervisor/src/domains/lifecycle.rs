@@ -191,6 +191,7 @@ impl Core {
         if let Some(network) = &mut network {
             network.name.clone_from(&row.name);
             network.internal = self.is_internal(&row.owner, &config.network);
+            network.set_networks(self.placed(entry, &config.network));
             network.quota = self.quotas.of_memory(config.resources.memory_bytes);
             network.rules = self.with_hosts_rules(std::mem::take(&mut network.rules))?;
         }
@@ -444,10 +445,12 @@ impl Core {
         resources.across()?;
         let mut network = old.config.network.clone();
         if let Some(to) = to.network {
-            if to.rate.is_none() || to.rules.is_some() || to.allow.is_some() {
+            if !to.keeps_rules() {
                 (network.rules, network.allow) = (to.rules.unwrap_or_default(), to.allow.unwrap_or_default());
             }
             network.rate = to.rate.unwrap_or(network.rate);
+            network.weight = to.weight.or(network.weight);
+            network.guarantee = to.guarantee.or(network.guarantee).filter(|rate| *rate > 0);
         }
         let rules = self.rules_of(&network)?;
         {
@@ -576,6 +579,7 @@ impl Core {
         self.release_volumes(entry);
         self.release_disks(entry);
         self.release_layer(entry);
+        self.release_addresses(entry);
         locked(&self.domains).removed(entry);
         entry.ending.send_modify(|ending| ending.removed = true);
         self.event(EventKind::Remove, entry, &[]);

@@ -36,6 +36,7 @@ use tokio::sync::{Notify, watch};
 use crate::domains::followers::Followers;
 use crate::keeper::protocol::{Exit, Usage};
 use crate::locked;
+use crate::networks::leases::Addresses;
 use crate::residency::residence::{Pending, Residence, Slept};
 
 /// Most bytes of input, of a domain or an exec, sent to the keeper at a time.
@@ -97,6 +98,9 @@ pub(crate) struct Row {
     /// How often in a row it was woken too soon ([`crate::gatekeeper::damping`]).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restless: u8,
+    /// Its addresses out of subnets, by network.
+    #[serde(default, skip_serializing_if = "Addresses::is_empty")]
+    pub addresses: Addresses,
     /// It waits for memory to start or wake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<Pending>,
@@ -291,6 +295,7 @@ impl Entry {
             restarts: row.restarts,
             health: live.health.filter(|_| running),
             network: live.network.clone().filter(|_| running),
+            addresses: row.addresses,
             hibernated: row
                 .slept
                 .filter(|_| row.state == DomainState::Hibernated)

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use doppel_api::{self as api, NetworkKind, Problem, RuleAction, RuleDirection};
 use doppel_net::{
-    Action, Direction, Endpoint, EndpointSpec, Line, Membership, Pattern, Port, Protocol, Quota, Rates, Rule,
-    Rules, Transport,
+    Action, Direction, Endpoint, EndpointSpec, Line, MOST_WEIGHT, Membership, Pattern, Port, Protocol, Quota,
+    Rates, Rule, Rules, Transport,
 };
 
 use doppel_spec::DEFAULT_NETWORK;
@@ -19,7 +19,11 @@ const LEAST_RATE: u64 = 1024;
 
 /// Its networks, as the network service is told of them.
 pub(crate) fn memberships(network: &api::Network) -> Vec<Membership> {
-    let of = |one: api::NetworkMembership| Membership { network: one.name, aliases: one.aliases };
+    let of = |one: api::NetworkMembership| Membership {
+        network: one.name,
+        aliases: one.aliases,
+        ..Membership::default()
+    };
     network.memberships().into_iter().map(of).collect()
 }
 
@@ -30,16 +34,32 @@ pub(crate) fn shared(network: &api::Network) -> Vec<String> {
 
 /// What the network service is to be told; none without a network.
 pub(crate) fn endpoint_spec(network: &api::Network) -> Result<Option<EndpointSpec>, Problem> {
-    let api::Network { kind, name, networks, aliases, ports, rules, allow, rate, dns } = network;
+    let api::Network {
+        kind,
+        name,
+        networks,
+        aliases,
+        ports,
+        publish_all,
+        rules,
+        allow,
+        rate,
+        weight,
+        guarantee,
+        dns,
+    } = network;
     if *kind == NetworkKind::None {
         let given = [
             (name.is_some(), "name"),
             (networks.is_some(), "networks"),
             (!aliases.is_empty(), "aliases"),
             (!ports.is_empty(), "ports"),
+            (*publish_all, "publish_all"),
             (!rules.is_empty(), "rules"),
             (!allow.is_empty(), "allow"),
             (!rate.is_none(), "rate"),
+            (weight.is_some(), "weight"),
+            (guarantee.is_some(), "guarantee"),
             (dns.is_some(), "dns"),
         ];
         return match given.into_iter().find(|(is, _)| *is) {
@@ -61,7 +81,7 @@ pub(crate) fn endpoint_spec(network: &api::Network) -> Result<Option<EndpointSpe
     let mut wanted = EndpointSpec {
         // Whoever starts the domain knows what it is called, and what its networks are.
         name: String::new(),
-        rules: Rules { rates: rates(rate)?, ..self::rules(rules, allow)? },
+        rules: Rules { rates: rates(network)?, ..self::rules(rules, allow)? },
         published: ports.iter().map(port).collect::<Result<_, _>>()?,
         resolver: resolver.transpose().map_err(|e| wrong(format!("network.dns: {e}")))?,
         // Whoever starts the domain knows what domains of this host may have.
@@ -70,6 +90,26 @@ pub(crate) fn endpoint_spec(network: &api::Network) -> Result<Option<EndpointSpe
     };
     wanted.set_networks(memberships(network));
     Ok(Some(wanted))
+}
+
+/// Publishes what an image exposes, if that is asked for: `PORT[/PROTOCOL]`. Of what is no such thing there is nothing to publish.
+pub(crate) fn publish_exposed<'a>(network: &mut api::Network, exposed: impl Iterator<Item = &'a str>) {
+    if !network.publish_all {
+        return;
+    }
+    for text in exposed {
+        let (port, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+        let protocol = match protocol {
+            "tcp" => api::Protocol::Tcp,
+            "udp" => api::Protocol::Udp,
+            _ => continue,
+        };
+        let Ok(port) = port.parse::<u16>() else { continue };
+        let there = network.ports.iter().any(|one| one.port == port && one.protocol == protocol);
+        if port != 0 && !there {
+            network.ports.push(api::PortMapping { port, host_port: None, host_address: None, protocol });
+        }
+    }
 }
 
 /// Rules, checked.
@@ -100,12 +140,19 @@ pub(crate) fn rules(given: &[api::NetworkRule], allow: &[String]) -> Result<Rule
 }
 
 /// Rates, checked.
-fn rates(given: &api::NetworkRate) -> Result<Rates, Problem> {
+fn rates(network: &api::Network) -> Result<Rates, Problem> {
+    let api::Network { rate: given, weight, guarantee, .. } = network;
     let both = [given.sent, given.received];
     if both.into_iter().flatten().any(|rate| rate < LEAST_RATE) {
         return Err(wrong(format!("network.rate: at least {LEAST_RATE} bytes a second")));
     }
-    Ok(Rates { outbound: given.sent, inbound: given.received })
+    if weight.is_some_and(|weight| !(1..=MOST_WEIGHT).contains(&weight)) {
+        return Err(wrong(format!("network.weight: 1 to {MOST_WEIGHT}")));
+    }
+    if guarantee.is_some_and(|rate| rate < LEAST_RATE) {
+        return Err(wrong(format!("network.guarantee: at least {LEAST_RATE} bytes a second")));
+    }
+    Ok(Rates { outbound: given.sent, inbound: given.received, weight: *weight, guaranteed: *guarantee })
 }
 
 /// What an older keeper has not heard of: it puts a domain on the first of its networks alone.
@@ -211,7 +258,7 @@ mod tests {
         assert_eq!(nat(|_| {}).unwrap(), Some(plain));
         assert_eq!(nat(|n| n.name = Some("Back".into())).unwrap().unwrap().network, "back");
         let several = nat(|n| {
-            let one = |name: &str| api::NetworkMembership { name: name.into(), aliases: Vec::new() };
+            let one = |name: &str| api::NetworkMembership { name: name.into(), ..Default::default() };
             n.networks = Some(vec![
                 one("Back"),
                 api::NetworkMembership { aliases: vec!["db".into()], ..one("default") },
@@ -231,9 +278,22 @@ mod tests {
         let found = found.unwrap().unwrap();
         assert_eq!(found.published[0].host.to_string(), "0.0.0.0:8080");
         assert_eq!(found.published[1].host.port(), 0);
-        assert_eq!(found.rules.rates, Rates { outbound: None, inbound: Some(1024) });
+        assert_eq!(found.rules.rates, Rates { inbound: Some(1024), ..Rates::default() });
         assert_eq!(found.rules.outbound[0].pattern.ports, 443..=443);
         assert_eq!(found.resolver.unwrap().port(), 53);
+    }
+
+    #[test]
+    fn what_an_image_exposes_is_published_once() {
+        let mut network = api::Network { ports: vec![mapping(80, Some(8080))], ..api::Network::default() };
+        let exposed = ["80/tcp", "80/udp", "443", "0/tcp", "5/sctp", "x"];
+        publish_exposed(&mut network, exposed.into_iter());
+        assert_eq!(network.ports.len(), 1, "nobody asked for it");
+        network.publish_all = true;
+        publish_exposed(&mut network, exposed.into_iter());
+        let all: Vec<_> = network.ports.iter().map(|m| (m.port, m.host_port, m.protocol)).collect();
+        let (tcp, udp) = (api::Protocol::Tcp, api::Protocol::Udp);
+        assert_eq!(all, [(80, Some(8080), tcp), (80, None, udp), (443, None, tcp)]);
     }
 
     fn deny(direction: RuleDirection, pattern: &str) -> api::NetworkRule {
@@ -264,7 +324,7 @@ mod tests {
         let why = |change: fn(&mut api::Network)| nat(change).unwrap_err().detail;
         assert!(why(|n| n.name = Some("a b".into())).contains("network.name"));
         assert!(why(|n| n.ports = vec![mapping(0, None)]).contains("ports"));
-        let one = |name: &str| api::NetworkMembership { name: name.into(), aliases: Vec::new() };
+        let one = |name: &str| api::NetworkMembership { name: name.into(), ..Default::default() };
         let both = |n: &mut api::Network| (n.name, n.networks) = (Some("a".into()), Some(vec![one("b")]));
         assert!(nat(both).unwrap_err().detail.contains("network.networks"));
         let twice = nat(|n| n.networks = Some(vec![one("a"), one("A")])).unwrap_err().detail;
@@ -284,5 +344,7 @@ mod tests {
         assert!(none(Some(0)).contains("rate"));
         assert!(why(|n| n.dns = Some("x".into())).contains("network.dns"));
         assert!(why(|n| n.rate.sent = Some(1023)).contains("network.rate"));
+        assert!(why(|n| n.weight = Some(0)).contains("network.weight: 1 to 10000"));
+        assert!(why(|n| n.guarantee = Some(1023)).contains("network.guarantee"));
     }
 }

@@ -184,5 +184,6 @@ fn fault(error: &io::Error) -> Fault {
 
 /// What the domain is given of it; the same one that it had if it wakes.
 pub(super) fn link(a: &Attachment, same: bool) -> NetworkLink {
-    NetworkLink { memory: a.memory.clone(), doorbell: a.doorbell.clone(), ip4: a.ip4, ip6: a.ip6, same }
+    let (ip4, ip6) = a.addresses();
+    NetworkLink { memory: a.memory.clone(), doorbell: a.doorbell.clone(), ip4, ip6, same }
 }

@@ -175,7 +175,9 @@ impl Keeper {
             tracing::warn!("a supervisor speaks protocol {protocol}, this keeper {PROTOCOL}");
         }
         let execs = self.greet_execs(execs);
-        let kept = Reply::Kept { protocol: PROTOCOL, domains: self.kept(), readies_clones: true, execs };
+        let domains = self.kept();
+        let kept =
+            Reply::Kept { protocol: PROTOCOL, domains, readies_clones: true, knows_subnets: true, execs };
         self.reply(Some(n), kept);
         self.tell_called(true);
         None

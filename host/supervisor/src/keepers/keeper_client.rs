@@ -96,6 +96,7 @@ struct Connection {
     lines: mpsc::UnboundedSender<Vec<u8>>,
     pending: Pending,
     readies_clones: bool,
+    knows_subnets: bool,
 }
 
 /// The link.
@@ -149,7 +150,7 @@ impl KeeperClient {
     /// Asks the keeper. What can be asked twice is asked its successor again if it dies before it answers.
     pub async fn ask(&self, ask: KeeperCommand) -> Result<Reply, Problem> {
         let lost = |why: &str| Problem::new(Code::Internal, format!("the keeper {why}"));
-        let again = ask.may_be_repeated();
+        let (again, subnets) = (ask.may_be_repeated(), ask.has_subnets());
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         let mut line = serde_json::to_vec(&Call { n, command: ask }).map_err(|e| lost(&e.to_string()))?;
         line.push(b'\n');
@@ -158,6 +159,10 @@ impl KeeperClient {
             let there = async { connection.wait_for(Option::is_some).await.ok().and_then(|c| c.clone()) };
             let there = tokio::time::timeout(PATIENCE, there).await.ok().flatten();
             let Some(there) = there else { return Err(lost("cannot be reached; its log says more")) };
+            if subnets && !there.knows_subnets {
+                let text = "its keeper is of an older version, which gives no addresses out of subnets and knows no weights of networks; `doppel upgrade` first";
+                return Err(Problem::new(Code::Unsupported, text));
+            }
             let (sender, answer) = oneshot::channel();
             locked(&there.pending).insert(n, sender);
             let _given_up = GivenUp { n, pending: &there.pending };
@@ -298,12 +303,12 @@ async fn converse(
     let mut reader = BufReader::with_capacity(32 << 10, reader);
     let mut line = Vec::new();
     let Some(word) = patient.answers(GREETING, next(&mut reader, &mut line)).await? else { return Ok(()) };
-    let Greeting { domains, execs: kept, readies_clones } = greeting(word)?;
+    let Greeting { domains, execs: kept, readies_clones, knows_subnets } = greeting(word)?;
     let pending = Pending::default();
     let (lines, queue) = mpsc::unbounded_channel::<Vec<u8>>();
     out.tell(Happening::Connected(domains, kept));
     let (to, waiting) = (lines.clone(), pending.clone());
-    connection.send_replace(Some(Connection { lines: to, pending: waiting, readies_clones }));
+    connection.send_replace(Some(Connection { lines: to, pending: waiting, readies_clones, knows_subnets }));
     execs.keeper_came(out.number);
     let mut read = std::pin::pin!(listen(reader, line, &pending, out));
     let result = tokio::select! {
@@ -327,14 +332,15 @@ struct Greeting {
     domains: Vec<Kept>,
     execs: Vec<String>,
     readies_clones: bool,
+    knows_subnets: bool,
 }
 
 fn greeting(word: Message) -> std::io::Result<Greeting> {
     match word {
         Message::Reply {
             n: 0,
-            reply: Reply::Kept { protocol: PROTOCOL, domains, readies_clones, execs },
-        } => Ok(Greeting { domains, execs, readies_clones }),
+            reply: Reply::Kept { protocol: PROTOCOL, domains, readies_clones, knows_subnets, execs },
+        } => Ok(Greeting { domains, execs, readies_clones, knows_subnets }),
         Message::Reply { reply: Reply::Kept { protocol, .. }, .. } => Err(std::io::Error::other(format!(
             "a keeper of another version runs (protocol {protocol}, not {PROTOCOL}); stop its domains, then it ends"
         ))),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use doppel_api::{
     self as api, Code, DomainState, EventKind, NetworkKind, NetworkMembership, Problem, validate,
 };
+use doppel_net::Membership;
 use doppel_spec::MOST_NETWORKS;
 
 use crate::core::Core;
@@ -12,6 +13,7 @@ use crate::domains::spec::wrong;
 use crate::domains::{Entry, Row, is_live, network};
 use crate::keeper::protocol::KeeperCommand;
 use crate::locked;
+use crate::networks::leases::Addresses;
 use crate::networks::objects::all_internal;
 
 fn refused(text: String) -> Problem {
@@ -25,7 +27,7 @@ fn with(old: &api::Network, networks: Vec<NetworkMembership>) -> api::Network {
 }
 
 /// What a domain is to have that comes to a network.
-fn joined(row: &Row, name: &str, aliases: Vec<String>) -> Result<api::Network, Problem> {
+fn joined(row: &Row, name: &str, wanted: api::ConnectNetwork) -> Result<api::Network, Problem> {
     let old = &row.config.network;
     let asleep = row.state == DomainState::Hibernated;
     if old.kind == NetworkKind::None && (is_live(row.state) || asleep) {
@@ -43,7 +45,8 @@ fn joined(row: &Row, name: &str, aliases: Vec<String>) -> Result<api::Network, P
         );
         return Err(refused(text));
     }
-    all.push(NetworkMembership { name: name.to_owned(), aliases });
+    let api::ConnectNetwork { domain: _, aliases, ip4, ip6 } = wanted;
+    all.push(NetworkMembership { name: name.to_owned(), aliases, ip4, ip6 });
     let network = with(old, all);
     network.check_networks().map_err(|(field, why)| wrong(format!("{field}: {why}")))?;
     Ok(network)
@@ -65,6 +68,37 @@ impl Core {
         all_internal(&locked(&self.networks), owner, all.iter().map(|one| one.name.as_str()))
     }
 
+    /// Addresses of a domain on these networks, where it had those; they are its own from now on.
+    pub(crate) fn lease(
+        &self,
+        owner: &str,
+        id: &str,
+        network: &api::Network,
+        had: &Addresses,
+    ) -> Result<Addresses, Problem> {
+        locked(&self.networks).lease(owner, id, &network.memberships(), had)
+    }
+
+    /// Gives up the addresses of a domain that is no more.
+    pub(crate) fn release_addresses(&self, entry: &Entry) {
+        let row = entry.row();
+        locked(&self.networks).leases.release(&row.owner, &row.id);
+    }
+
+    /// Notes which addresses the domains have that there are.
+    pub(crate) fn settle_addresses(&self) {
+        for entry in self.all() {
+            let row = entry.row();
+            locked(&self.networks).leases.note(&row.owner, &row.id, &row.addresses);
+        }
+    }
+
+    /// These networks, with the addresses that a domain has there.
+    pub(crate) fn placed(&self, entry: &Entry, network: &api::Network) -> Vec<Membership> {
+        let row = entry.row();
+        locked(&self.networks).placed(&row.owner, network::memberships(network), &row.addresses)
+    }
+
     /// Refuses published ports of a new domain that nobody could call.
     pub(crate) fn check_published(&self, owner: &str, network: &api::Network) -> Result<(), Problem> {
         if network.ports.is_empty() || !self.is_internal(owner, network) {
@@ -79,13 +113,13 @@ impl Core {
         self: Arc<Self>,
         entry: Arc<Entry>,
         name: String,
-        aliases: Vec<String>,
+        wanted: api::ConnectNetwork,
     ) -> Result<api::Domain, Problem> {
         validate::network_or_default("name", &name)?;
         let name = name.to_ascii_lowercase();
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
-        let to = joined(&locked(&entry.row), &name, aliases)?;
+        let to = joined(&locked(&entry.row), &name, wanted)?;
         self.change_networks(&entry, to, ("connected", name)).await
     }
 
@@ -115,7 +149,11 @@ impl Core {
     ) -> Result<api::Domain, Problem> {
         let old = entry.row();
         // Before it is asked what its networks are: who makes one internal meanwhile finds the domain on it.
-        locked(&entry.row).config.network = to.clone();
+        let addresses = self.lease(&old.owner, &entry.id, &to, &old.addresses)?;
+        {
+            let mut row = locked(&entry.row);
+            (row.config.network, row.addresses) = (to.clone(), addresses);
+        }
         // One that is hibernated may still be called.
         let reached = is_live(old.state) || old.state == DomainState::Hibernated;
         let mut done = Ok(());
@@ -132,7 +170,11 @@ impl Core {
             }
         }
         if let Err(problem) = done {
-            locked(&entry.row).config.network = old.config.network;
+            if let Err(more) = self.lease(&old.owner, &entry.id, &old.config.network, &old.addresses) {
+                tracing::warn!(domain = entry.id, "an address that it had is another domain's: {more}");
+            }
+            let mut row = locked(&entry.row);
+            (row.config.network, row.addresses) = (old.config.network, old.addresses);
             return Err(problem);
         }
         if let Some(attached) = &mut locked(&entry.live).network {
@@ -158,7 +200,7 @@ impl Core {
             self.keepers.change_networks(row.keeper, &entry.id, &row.owner, &network::shared(network))
         };
         place(to)?;
-        let (networks, internal) = (network::memberships(to), self.is_internal(&row.owner, to));
+        let (networks, internal) = (self.placed(entry, to), self.is_internal(&row.owner, to));
         let ask = KeeperCommand::Networks { id: entry.id.clone(), networks, internal };
         let done = self.ask_unless_gone(entry, ask).await;
         if done.is_err() {

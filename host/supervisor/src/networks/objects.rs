@@ -7,6 +7,7 @@ use doppel_api::{self as api, Code, Problem};
 use doppel_spec::DEFAULT_NETWORK;
 
 use crate::core::Core;
+use crate::networks::subnets::{self, Pool};
 use crate::networks::table::{NetworkRow, NetworkTable};
 use crate::state::Table;
 use crate::{locked, time};
@@ -23,7 +24,8 @@ fn no_network(name: &str) -> Problem {
     Problem::new(Code::NetworkNotFound, text)
 }
 
-fn described(name: &str, row: Option<&NetworkRow>, users: Users) -> api::VirtualNetwork {
+fn described(table: &NetworkTable, owner: &str, name: &str, users: Users) -> api::VirtualNetwork {
+    let row = table.get(owner, name);
     api::VirtualNetwork {
         name: name.to_owned(),
         created_at: row.map_or(users.since, |row| Some(row.created_at.clone())),
@@ -31,6 +33,8 @@ fn described(name: &str, row: Option<&NetworkRow>, users: Users) -> api::Virtual
         internal: row.is_some_and(|row| row.internal),
         transient: row.is_none() && name != DEFAULT_NETWORK,
         used_by: users.ids,
+        subnets: row.map(|row| row.subnets.iter().map(Pool::describe).collect()).unwrap_or_default(),
+        addresses: table.leases.of(owner, name),
     }
 }
 
@@ -71,7 +75,7 @@ impl Core {
         for row in table.of(owner) {
             users.entry(row.name.clone()).or_default();
         }
-        users.into_iter().map(|(name, users)| described(&name, table.get(owner, &name), users)).collect()
+        users.into_iter().map(|(name, users)| described(&table, owner, &name, users)).collect()
     }
 
     pub fn network_inspect(&self, owner: &str, name: &str) -> Result<api::VirtualNetwork, Problem> {
@@ -82,7 +86,7 @@ impl Core {
         if row.is_none() && users.is_none() && name != DEFAULT_NETWORK {
             return Err(no_network(&name));
         }
-        Ok(described(&name, row, users.unwrap_or_default()))
+        Ok(described(&table, owner, &name, users.unwrap_or_default()))
     }
 
     pub async fn network_create(
@@ -97,17 +101,22 @@ impl Core {
             created_at: time::now(),
             labels: wanted.labels,
             internal: wanted.internal,
+            subnets: subnets::pools(&wanted.subnets, &subnets::of_host())?,
         };
         {
             // Who is on it is looked for under the lock: whoever comes later finds the network as it is then.
             let mut table = locked(&self.networks);
-            if row.internal
+            if (row.internal || !row.subnets.is_empty())
                 && table.get(&owner, &name).is_none()
                 && let Some(users) = self.network_users(&owner).remove(&name)
             {
+                let (as_it_is, becomes) = match row.internal {
+                    true => ("reach the outside", "becomes internal"),
+                    false => ("have addresses of no subnet", "has a subnet"),
+                };
                 let text = format!(
-                    "domains are on network {name:?} and reach the outside: {}; stop and remove them, or take them off it, \
-                     before it becomes internal",
+                    "domains are on network {name:?} and {as_it_is}: {}; stop and remove them, or take them off it, \
+                     before it {becomes}",
                     users.ids.join(", ")
                 );
                 return Err(Problem::new(Code::InUse, text));

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .._wire import Command, Ports, argv, present, residency, resources, seconds, segment, strings
+from .._wire import Command, Networks, Ports, argv, present, residency, resources, seconds, segment, strings
 from .._wire import network as wire_network
 from ..errors import ApiError, CloneError, from_problem
 from ..models import Domain, FreezeReport, FrozenImage, NetworkRate, NetworkRule, decode
@@ -74,12 +74,14 @@ class AsyncTemplate:
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
-        network: bool | str | Sequence[str] | None = None,
+        network: Networks = None,
         ports: Ports | None = None,
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
         network_rate: NetworkRate | None = None,
+        network_weight: int | None = None,
+        network_guarantee: int | None = None,
         hibernate_after: float | None = None,
         priority: int | None = None,
         pinned: bool | None = None,
@@ -102,7 +104,9 @@ class AsyncTemplate:
             timeout_seconds=seconds(timeout),
             labels=strings(labels),
             auto_remove=auto_remove,
-            network=wire_network(ports, rules, allow, dns, network_rate, network),
+            network=wire_network(
+                ports, rules, allow, dns, network_rate, network, network_weight, network_guarantee
+            ),
             residency=residency(hibernate_after, priority, pinned, memory_wait),
         )
         answer = await self._client.request("POST", f"{self._path}/clone", json=body, unlimited=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._wire import present, segment, strings
-from ..models import Domain, NetworkInfo, NetworkPruneReport, decode
+from ..models import Domain, NetworkInfo, NetworkPruneReport, NetworkSubnet, decode
 from .client import AsyncClient, connection
 from .sandbox import AsyncSandbox
 
@@ -25,10 +25,18 @@ class AsyncVirtualNetwork:
         *,
         labels: Mapping[str, str] | None = None,
         internal: bool = False,
+        subnets: Sequence[str | NetworkSubnet] = (),
         client: AsyncClient | None = None,
     ) -> NetworkInfo:
-        """Makes a network; `NameInUse` if it is there. Of networks that are all `internal` nothing leads outside."""
-        body: dict[str, Any] = present(name=name, labels=strings(labels), internal=internal)
+        """Makes a network; `NameInUse` if it is there. Of networks that are all `internal` nothing leads outside.
+
+        `subnets`: its sandboxes have addresses out of these, as `172.20.0.0/16`; one of IPv4 and one of IPv6 at most.
+        """
+        asked = [NetworkSubnet(subnet=one) if isinstance(one, str) else one for one in subnets]
+        spaces = [present(subnet=one.subnet, ip_range=one.ip_range, gateway=one.gateway) for one in asked]
+        body: dict[str, Any] = present(
+            name=name, labels=strings(labels), internal=internal, subnets=spaces or None
+        )
         async with connection(client) as http:
             return decode(NetworkInfo, await http.request("POST", "/v1/networks", json=body))
 
@@ -59,10 +67,19 @@ class AsyncVirtualNetwork:
 
     @staticmethod
     async def connect(
-        name: str, sandbox: AsyncSandbox | str, *, aliases: Sequence[str] = (), client: AsyncClient | None = None
+        name: str,
+        sandbox: AsyncSandbox | str,
+        *,
+        aliases: Sequence[str] = (),
+        ip4: str | None = None,
+        ip6: str | None = None,
+        client: AsyncClient | None = None,
     ) -> Domain:
-        """Puts a sandbox on a network, whether it runs or not; others find it there by its name and `aliases`."""
-        body = {"domain": _name(sandbox), "aliases": list(aliases)}
+        """Puts a sandbox on a network, whether it runs or not; others find it there by its name and `aliases`.
+
+        `ip4`, `ip6`: addresses that it is to have out of the network's subnets; the lowest free ones otherwise.
+        """
+        body = present(domain=_name(sandbox), aliases=list(aliases), ip4=ip4, ip6=ip6)
         async with connection(client) as http:
             return decode(Domain, await http.request("POST", f"/v1/networks/{segment(name)}/connect", json=body))
 

@@ -15,6 +15,7 @@ from .._output import Output
 from .._wire import (
     KEEP_ALIVE,
     Command,
+    Networks,
     Ports,
     Tmpfs,
     Volumes,
@@ -113,12 +114,14 @@ class Sandbox:
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
-        network: bool | str | Sequence[str] | None = None,
+        network: Networks = None,
         ports: Ports | None = None,
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
         network_rate: NetworkRate | None = None,
+        network_weight: int | None = None,
+        network_guarantee: int | None = None,
         hibernate_after: float | None = None,
         priority: int | None = None,
         pinned: bool | None = None,
@@ -144,9 +147,11 @@ class Sandbox:
         `disks=["db", "tools:ro"]` are disks of the supervisor's (`doppel disk`), as `/dev/vda`, `/dev/vdb`, ….
 
         It has no network unless asked for: with `network` (`True`, or the name of one, whose sandboxes find each other
-        by name), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
-        reaches public addresses, and private ones that `allow` names (`10.0.0.0/8:443`). `rules` come before those: the
-        first that fits decides. `dns` is another name server than the host's, `network_rate` the most bytes a second.
+        by name; a `NetworkMembership` for an address out of its subnet or further names; or several), or by publishing
+        `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it reaches public addresses, and private ones that `allow` names (`10.0.0.0/8:443`). `rules` come before those: the
+        first that fits decides. `dns` is another name server than the host's, `network_rate` the most bytes a second,
+        `network_weight` (100 unless said) its share of the network service's work beside others that are busy, and
+        `network_guarantee` bytes a second that go before that share is looked at.
 
         After `hibernate_after` seconds without work it hibernates by itself, and wakes when it is used, called over its
         network, or a timer of it is due; not if it is `pinned`. When the host is short of memory, those of higher
@@ -167,7 +172,9 @@ class Sandbox:
             files=mounted(read_only, tmpfs, volumes, persist, disks),
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
-            network=wire_network(ports, rules, allow, dns, network_rate, network),
+            network=wire_network(
+                ports, rules, allow, dns, network_rate, network, network_weight, network_guarantee
+            ),
             residency=residency(hibernate_after, priority, pinned, memory_wait),
         )
         http = connection(client)
@@ -319,12 +326,14 @@ class Sandbox:
         count: int = 1,
         *,
         args: Sequence[str] = (),
-        network: bool | str | Sequence[str] | None = None,
+        network: Networks = None,
         ports: Ports | None = None,
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
         network_rate: NetworkRate | None = None,
+        network_weight: int | None = None,
+        network_guarantee: int | None = None,
     ) -> Forks:
         """Makes copies of it as it is now, which go on independently.
 
@@ -346,6 +355,8 @@ class Sandbox:
                 allow=allow,
                 dns=dns,
                 network_rate=network_rate,
+                network_weight=network_weight,
+                network_guarantee=network_guarantee,
             )
         except BaseException:
             _drop(self._client, name)
@@ -375,6 +386,8 @@ class Sandbox:
         labels: Mapping[str, str] | None = None,
         rules: Sequence[NetworkRule] | None = None,
         network_rate: NetworkRate | None = None,
+        network_weight: int | None = None,
+        network_guarantee: int | None = None,
         hibernate_after: float | None = None,
         priority: int | None = None,
         pinned: bool | None = None,
@@ -389,7 +402,13 @@ class Sandbox:
         return self._patch(
             resources=limits or None,
             labels=None if labels is None else dict(labels),
-            network=present(rules=None if rules is None else rules_of(rules), rate=rate_of(network_rate)) or None,
+            network=present(
+                rules=None if rules is None else rules_of(rules),
+                rate=rate_of(network_rate),
+                weight=network_weight,
+                guarantee=network_guarantee,
+            )
+            or None,
             residency=residency(hibernate_after, priority, pinned, memory_wait),
         )
 

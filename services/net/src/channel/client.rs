@@ -25,7 +25,8 @@ use crate::flow::datagram::{Datagrams, TurnContext};
 use crate::flow::options::{BeforeAccept, Options};
 use crate::flow::stream::{Stream, Turn};
 use crate::names::directory::Directory;
-use crate::names::membership::Memberships;
+use crate::names::membership::{Membership, Memberships};
+use crate::names::subnet::ServedAddresses;
 use crate::rules::ledger::Counts;
 use crate::rules::locals::Known;
 use crate::rules::policy::{Flow, Log, Policy};
@@ -57,6 +58,8 @@ pub struct Settings {
     pub ip4: Ipv4Addr,
     /// Its IPv6 address.
     pub ip6: Ipv6Addr,
+    /// Addresses of all domains that are out of subnets; the engine's own.
+    pub served: ServedAddresses,
     /// What it may do.
     pub rules: Rules,
     /// Ports of the host.
@@ -73,19 +76,26 @@ pub struct Settings {
 
 impl Settings {
     /// Its own name and the further ones, by network.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&Membership, &str)> {
         self.networks.called(&self.name)
     }
 
     /// Whether this is one of the domain's addresses.
     #[must_use]
     pub fn is_own(&self, ip: IpAddr) -> bool {
-        ip == self.ip4 || ip == self.ip6
+        ip == self.ip4 || ip == self.ip6 || self.networks.addresses().any(|(own, _)| own == ip)
     }
 
-    /// The one of the same family as `like`.
-    pub(crate) fn own(&self, like: IpAddr) -> IpAddr {
-        if like.is_ipv4() { self.ip4.into() } else { self.ip6.into() }
+    /// The one with which it talks to this address: of the same subnet if it has one there.
+    pub(crate) fn own(&self, to: IpAddr) -> IpAddr {
+        let beside = self.networks.addresses().find(|(_, space)| space.subnet.has(to));
+        beside.map_or_else(|| if to.is_ipv4() { self.ip4.into() } else { self.ip6.into() }, |(own, _)| own)
+    }
+
+    /// All of them, the first of each family first.
+    pub(crate) fn all_own(&self) -> impl Iterator<Item = IpAddr> {
+        let first = [IpAddr::V4(self.ip4), IpAddr::V6(self.ip6)];
+        first.into_iter().chain(self.networks.addresses().map(|(own, _)| own))
     }
 }
 
@@ -527,7 +537,7 @@ impl Client {
     fn judge_again(&mut self, reach: &dyn Fn(IpAddr) -> bool, beat: &mut dyn FnMut()) {
         let Self { channel, settings, policy, sockets, busy, .. } = self;
         let keeps = |policy: &Policy, flow: Flow| {
-            policy.keeps(settings, flow, Protocol::Tcp) && flow.domain().is_none_or(reach)
+            policy.keeps(settings, flow, Protocol::Tcp) && flow.domain(settings).is_none_or(reach)
         };
         let mut refused = Vec::new();
         for (n, (number, entity)) in sockets.iter_mut().enumerate() {

@@ -42,6 +42,9 @@ pub(crate) struct Share {
     in_vain: u32,
     out: Option<Limit>,
     inward: Option<Limit>,
+    /// Bytes that are its own before others', and whether there were some when its turn began.
+    guaranteed: Option<Bucket>,
+    is_within: bool,
 }
 
 /// What time costs, in bytes that could have been moved in it.
@@ -62,6 +65,8 @@ impl Share {
     pub fn set_rates(&mut self, rates: Rates, now: Instant) {
         let limit = |rate| Limit { bucket: Bucket::of_bytes(rate, now), holds: false };
         (self.out, self.inward) = (rates.outbound.map(limit), rates.inbound.map(limit));
+        self.guaranteed = rates.guaranteed.map(|rate| Bucket::of_bytes(rate, now));
+        self.is_within = false;
     }
 
     fn limit(&mut self, way: Direction) -> Option<&mut Limit> {
@@ -97,6 +102,14 @@ impl Share {
         if let Some(limit) = self.limit(way) {
             limit.bucket.spend(bytes);
         }
+        if let Some(bucket) = &mut self.guaranteed {
+            bucket.spend(bytes);
+        }
+    }
+
+    /// Whether this turn is one that it is guaranteed, which does not count among its others.
+    pub fn is_within(&self) -> bool {
+        self.is_within
     }
 
     /// A turn begins. `brief`: others wait for answers.
@@ -104,6 +117,7 @@ impl Share {
         let quantum = if brief { BRIEF } else { QUANTUM };
         // What was not used is not saved; what was overdrawn is owed.
         self.credit = (self.credit + quantum).min(quantum);
+        self.is_within = self.guaranteed.as_mut().is_some_and(|bucket| bucket.level(now) > 0);
         (self.used, self.moved) = (false, None);
         (self.begun, self.allowed) = (Some(now), self.credit);
     }
@@ -183,6 +197,27 @@ mod tests {
     /// A turn that takes no time, however slow this machine is.
     fn ahead() -> Instant {
         Instant::now() + Duration::from_secs(3600)
+    }
+
+    #[test]
+    fn turns_are_guaranteed_as_long_as_fewer_bytes_were_moved() {
+        let begun = Instant::now();
+        let mut s = Share::default();
+        s.begin(begun, false);
+        assert!(!s.is_within(), "nothing was guaranteed");
+        s.set_rates(Rates { guaranteed: Some(10 << 20), ..Rates::default() }, begun);
+        for _ in 0..2 {
+            s.begin(begun, false);
+            assert!(s.is_within());
+            s.moved(Direction::In, 512 << 10);
+        }
+        s.moved(Direction::Out, 512 << 10);
+        s.begin(begun, false);
+        assert!(!s.is_within(), "a tenth of a second's bytes at once");
+        s.begin(begun + Duration::from_millis(50), false);
+        assert!(!s.is_within());
+        s.begin(begun + Duration::from_millis(100), false);
+        assert!(s.is_within());
     }
 
     #[test]

@@ -60,8 +60,7 @@ impl Client {
 
     /// The socket that takes what comes to this port from outside, by whatever address.
     fn listener_of_port(&self, port: u16) -> Option<u32> {
-        let own = [IpAddr::V4(self.settings.ip4), IpAddr::V6(self.settings.ip6)];
-        own.into_iter().find_map(|ip| self.listener(ip, port))
+        self.settings.all_own().find_map(|ip| self.listener(ip, port))
     }
 
     /// How a listener sees who calls: one that knows IPv4 alone takes a caller of IPv6 for the host.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use doppel_abi_service::net::SIZE;
 use doppel_service::{Hibernated, check_bell, check_memory, socket_number};
 
+use crate::manager::own;
 use crate::manager::records::Part;
 use crate::manager::shard::{Member, State};
 use crate::manager::{Attachment, Manager, Port, Sleeper, locked, publish};
@@ -97,6 +98,7 @@ impl Manager {
         let sockets = sockets.unwrap_or_else(|| publish_again(&mut wanted.published));
         let (memory, doorbell) = (channel.0.into(), channel.1.into());
         let member = Member { wanted, memory, doorbell, sockets, process: None };
+        own::write(&member.memory, &own::table(&member.wanted, key)).map_err(leave)?;
         let published = member.wanted.published.clone();
         let (memory, doorbell) = (member.memory.clone(), member.doorbell.clone());
         let counts = state.gear.ledger.entry(key);
@@ -109,10 +111,8 @@ impl Manager {
         }
         drop(state);
         let shard = self.shards[index].clone();
-        let (ip4, ip6) = (crate::manager::shard::ip4(key), crate::manager::shard::ip6(key));
         let book = self.book.clone();
-        let attachment =
-            Attachment { shard, index, book, key, memory, doorbell, ip4, ip6, published, counts, before };
+        let attachment = Attachment { shard, index, book, key, memory, doorbell, published, counts, before };
         Ok((attachment, same))
     }
 }

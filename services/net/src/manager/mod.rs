@@ -4,6 +4,7 @@
 //! published ports, in whose backlog connections wait meanwhile.
 
 pub mod adopt;
+pub mod own;
 pub mod placement;
 pub mod records;
 pub mod resources;
@@ -11,7 +12,7 @@ pub mod shard;
 
 use std::ffi::OsStr;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,7 @@ use crate::manager::placement::{LAST, Placement};
 use crate::manager::records::{ShardRecords, Slot};
 use crate::manager::shard::{Member, Shard, ip4, ip6, packet, try_out};
 use crate::names::membership::Membership;
+use crate::names::subnet::Space;
 use crate::rules::ledger::{Counts, Traffic};
 use crate::rules::logs::{Bells, Logs};
 use crate::rules::{Rules, Transport};
@@ -42,6 +44,12 @@ pub struct EndpointSpec {
     /// Further names of its on the first network, which others may have too.
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// Subnets of the first network.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spaces: Vec<Space>,
+    /// Its addresses out of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<IpAddr>,
     /// Further networks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<Membership>,
@@ -63,16 +71,26 @@ impl EndpointSpec {
     /// Its networks.
     #[must_use]
     pub fn networks(&self) -> Vec<Membership> {
-        let first = Membership { network: self.network.clone(), aliases: self.aliases.clone() };
+        let (network, aliases) = (self.network.clone(), self.aliases.clone());
+        let first = Membership { network, aliases, spaces: self.spaces.clone(), own: self.own.clone() };
         let first = Some(first).filter(|first| !first.network.is_empty());
         first.into_iter().chain(self.further.iter().cloned()).collect()
+    }
+
+    /// Its first addresses: out of the first of its networks that has a subnet, or the manager's own for it, which are those of
+    /// this key.
+    pub(crate) fn addresses(&self, key: u64) -> (Ipv4Addr, Ipv6Addr) {
+        let mut first = (ip4(key), ip6(key));
+        self.networks().iter().rev().for_each(|one| first = one.found_at(first));
+        first
     }
 
     /// It is on these.
     pub fn set_networks(&mut self, networks: Vec<Membership>) {
         let mut all = networks.into_iter();
-        let Membership { network, aliases } = all.next().unwrap_or_default();
-        (self.network, self.aliases, self.further) = (network, aliases, all.collect());
+        let Membership { network, aliases, spaces, own } = all.next().unwrap_or_default();
+        (self.network, self.aliases, self.spaces, self.own) = (network, aliases, spaces, own);
+        self.further = all.collect();
     }
 }
 
@@ -132,10 +150,6 @@ pub struct Attachment {
     pub memory: Arc<OwnedFd>,
     /// The service's doorbell.
     pub doorbell: Arc<OwnedFd>,
-    /// Its IPv4 address.
-    pub ip4: Ipv4Addr,
-    /// Its IPv6 address.
-    pub ip6: Ipv6Addr,
     /// Its published ports, with the host's of each.
     pub published: Vec<Port>,
     pub(crate) counts: Counts,
@@ -184,13 +198,19 @@ impl Attachment {
     /// # Errors
     /// If they are not served by one service domain.
     pub fn set_networks(&self, networks: Vec<Membership>, internal: bool) -> io::Result<()> {
-        let order = Order::Networks { key: self.key, networks: networks.clone(), internal };
         let mut state = self.shard.lock();
+        let Some(mut wanted) = state.members.get(&self.key).map(|member| member.wanted.clone()) else {
+            return Ok(());
+        };
+        wanted.set_networks(networks.clone());
+        let (ip4, ip6) = wanted.addresses(self.key);
+        let order = Order::Networks { key: self.key, networks: networks.clone(), internal, ip4, ip6 };
         packet(&order)?;
         locked(&self.book).change(self.key, networks.iter().map(|m| m.network.as_str()))?;
         if let Some(member) = state.members.get_mut(&self.key) {
             member.wanted.set_networks(networks);
             member.wanted.internal = internal;
+            own::write(&member.memory, &own::table(&member.wanted, self.key))?;
         }
         // As for rules.
         let _ = state.send(&order, &[]);
@@ -227,7 +247,15 @@ impl Attachment {
     #[must_use]
     pub fn place(&self) -> Endpoint {
         let networks = locked(&self.book).networks_of_domain(self.key);
-        Endpoint { ip4: self.ip4, ip6: self.ip6, published: self.published.clone(), networks }
+        let (ip4, ip6) = self.addresses();
+        Endpoint { ip4, ip6, published: self.published.clone(), networks }
+    }
+
+    /// Its first addresses.
+    #[must_use]
+    pub fn addresses(&self) -> (Ipv4Addr, Ipv6Addr) {
+        let own = |member: &Member| member.wanted.addresses(self.key);
+        self.shard.lock().members.get(&self.key).map_or_else(|| (ip4(self.key), ip6(self.key)), own)
     }
 }
 
@@ -462,6 +490,7 @@ impl Manager {
         packet(&member.order(LAST))?;
         let (key, index) = locked(&self.book).enter(networks.iter().map(|m| m.network.as_str()))?;
         let attachment = self.attachment(key, index, &member);
+        own::write(&member.memory, &own::table(&member.wanted, key))?;
         let mut state = attachment.shard.lock();
         attachment.counts.clear();
         state.enlist(key, member);
@@ -480,8 +509,6 @@ impl Manager {
             key,
             memory: member.memory.clone(),
             doorbell: member.doorbell.clone(),
-            ip4: ip4(key),
-            ip6: ip6(key),
             published: member.wanted.published.clone(),
             counts,
             before: Traffic::default(),

@@ -147,7 +147,11 @@ mod tests {
             },
         });
         let part: Part = serde_json::from_value(older).unwrap();
-        let on = vec![Membership { network: "back".into(), aliases: vec!["store".into()] }];
+        let on = vec![Membership {
+            network: "back".into(),
+            aliases: vec!["store".into()],
+            ..Membership::default()
+        }];
         assert_eq!((part.wanted.networks(), part.wanted.internal), (on.clone(), false));
         // What is on one network is written as it was before.
         let mut wanted = part.wanted.clone();

@@ -222,13 +222,14 @@ impl Member {
     /// How a service domain is told of it.
     pub fn order(&self, key: u64) -> Order {
         let wanted = &self.wanted;
+        let (ip4, ip6) = wanted.addresses(key);
         Order::Attach {
             key,
             networks: wanted.networks(),
             internal: wanted.internal,
             name: wanted.name.clone(),
-            ip4: ip4(key),
-            ip6: ip6(key),
+            ip4,
+            ip6,
             rules: wanted.rules.clone(),
             ports: wanted.published.iter().map(|p| (p.port, p.protocol)).collect(),
             resolver: wanted.resolver.or_else(resolver::of_host),

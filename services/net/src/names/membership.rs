@@ -1,6 +1,10 @@
 //! The networks that a domain is on, and what it is called there.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use serde::{Deserialize, Serialize};
+
+use crate::names::subnet::Space;
 
 /// A network of a domain's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -10,13 +14,36 @@ pub struct Membership {
     /// Further names of the domain there, which others may have too.
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// The network's subnets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spaces: Vec<Space>,
+    /// Addresses of the domain out of these, one of a family at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<IpAddr>,
 }
 
 impl Membership {
     /// On this network, by its own name alone.
     #[must_use]
     pub fn of(network: &str) -> Self {
-        Self { network: network.to_owned(), aliases: Vec::new() }
+        Self { network: network.to_owned(), ..Self::default() }
+    }
+
+    /// The domain's addresses out of subnets of this network, each with its subnet.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (IpAddr, Space)> {
+        let space_of = |ip: &IpAddr| self.spaces.iter().find(|space| space.subnet.has(*ip));
+        self.own.iter().filter_map(move |ip| Some((*ip, *space_of(ip)?)))
+    }
+
+    /// What it is found at by those of this network, if it has these addresses wherever it has none of the network's own.
+    pub(crate) fn found_at(&self, (mut ip4, mut ip6): (Ipv4Addr, Ipv6Addr)) -> (Ipv4Addr, Ipv6Addr) {
+        for own in &self.own {
+            match own {
+                IpAddr::V4(ip) => ip4 = *ip,
+                IpAddr::V6(ip) => ip6 = *ip,
+            }
+        }
+        (ip4, ip6)
     }
 }
 
@@ -57,11 +84,21 @@ impl Memberships {
         self.0.iter().map(|one| one.network.as_str())
     }
 
+    /// Their subnets.
+    pub(crate) fn spaces(&self) -> impl Iterator<Item = &Space> {
+        self.0.iter().flat_map(|one| &one.spaces)
+    }
+
+    /// A domain's addresses out of these subnets.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (IpAddr, Space)> {
+        self.0.iter().flat_map(Membership::addresses)
+    }
+
     /// What a domain of this name is called, by network.
-    pub(crate) fn called<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    pub(crate) fn called<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Membership, &'a str)> {
         self.0.iter().flat_map(move |one| {
             let all = std::iter::once(name).chain(one.aliases.iter().map(String::as_str));
-            all.map(|name| (one.network.as_str(), name))
+            all.map(move |name| (one, name))
         })
     }
 }
@@ -92,9 +129,10 @@ mod tests {
 
     #[test]
     fn it_has_its_own_name_everywhere_and_others_where_they_were_given() {
-        let store = Membership { network: "back".into(), aliases: vec!["store".into()] };
+        let store =
+            Membership { network: "back".into(), aliases: vec!["store".into()], ..Membership::default() };
         let all = Memberships::from(vec![Membership::of("front"), store]);
-        let called: Vec<_> = all.called("db").collect();
+        let called: Vec<_> = all.called("db").map(|(one, name)| (one.network.as_str(), name)).collect();
         assert_eq!(called, [("back", "db"), ("back", "store"), ("front", "db")]);
     }
 }

@@ -5,3 +5,4 @@ pub mod dns;
 pub mod membership;
 pub mod resolved;
 pub mod resolver;
+pub mod subnet;

@@ -78,7 +78,7 @@ mod tests {
             ],
             ..Quotas::default()
         };
-        let mut own = Rules { rates: Rates { outbound: Some(5000), inbound: None }, ..Rules::default() };
+        let mut own = Rules { rates: Rates { outbound: Some(5000), ..Rates::default() }, ..Rules::default() };
         own.outbound.push(Rule::new("10.0.0.1".parse().unwrap(), Action::Allow));
         let all = quotas.before(own.clone()).unwrap();
         assert_eq!(all.outbound.iter().map(|r| r.action).collect::<Vec<_>>(), [Action::Deny, Action::Allow]);

@@ -88,14 +88,25 @@ impl Rule {
     }
 }
 
-/// Most bytes a second of a domain's data, beyond its own loopback; `None`: as many as there is room for.
+/// Most bytes a second of a domain's data, beyond its own loopback, and its part beside others; `None`: as many as there is room for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rates {
     /// What it sends.
     pub outbound: Option<u64>,
     /// What it receives.
     pub inbound: Option<u64>,
+    /// Its share of the service's time beside others that are busy, [`WEIGHT`] if missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// So many bytes a second, sent and received together, are its own before that share is looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guaranteed: Option<u64>,
 }
+
+/// The weight of who says none.
+pub const WEIGHT: u32 = 100;
+/// Most that can be said.
+pub const MOST_WEIGHT: u32 = 10_000;
 
 /// The rules of one domain. The first that fits decides; if none does, the default policy:
 /// out to anything but what [`is_private`] says; in from anyone, as only published ports are there to be reached.
@@ -155,7 +166,7 @@ pub(crate) fn stands_for(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     [Some(ip), carried(ip), tunnelled(ip)].into_iter().flatten()
 }
 
-fn inside(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
+pub(crate) fn inside(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
     let (a, b, width) = match (ip, network) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
         (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),

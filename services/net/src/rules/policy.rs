@@ -6,13 +6,14 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use doppel_abi_service::net::address::{HOST4, HOST6};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::channel::bucket::Bucket;
 use crate::channel::client::Settings;
-use crate::flow::route::{Route, is_domain};
+use crate::flow::route::Route;
 use crate::names::resolved::Names;
 use crate::rules::locals::Known;
 use crate::rules::{
@@ -56,6 +57,8 @@ struct Case {
     direction: Direction,
     protocol: Protocol,
     peer: SocketAddr,
+    /// The address of the host, if the peer is another one of it.
+    host: Option<IpAddr>,
     /// The port that is called.
     port: u16,
     /// Rules that name no address do not open it: it is private.
@@ -79,9 +82,9 @@ pub(crate) enum Flow {
 
 impl Flow {
     /// The address of the domain at the other end, if that is one.
-    pub fn domain(self) -> Option<IpAddr> {
+    pub fn domain(self, settings: &Settings) -> Option<IpAddr> {
         let (Self::Out(peer) | Self::In(peer, _)) = self;
-        is_domain(peer.ip()).then(|| peer.ip())
+        settings.is_domain(peer.ip()).then(|| peer.ip())
     }
 }
 
@@ -147,7 +150,7 @@ impl Policy {
         let case = match flow {
             Flow::Out(to) => self.outbound(settings.route(to), to, protocol),
             Flow::In(from, port) => {
-                let closed = self.closed && flow.domain().is_none();
+                let closed = self.closed && flow.domain(settings).is_none();
                 Case { closed, ..inbound(from, port, protocol) }
             }
         };
@@ -159,7 +162,11 @@ impl Policy {
             Route::Names(_) => (false, true, Action::Allow),
             Route::Domain => (true, false, Action::Allow),
             // The host's own addresses are as private as its loopback: what is sent there does not leave it.
-            Route::Host(_) if is_private(to.ip()) || stands_for(to.ip()).any(|ip| self.locals.has(ip)) => {
+            Route::Host(real)
+                if is_private(to.ip())
+                    || is_private(real.ip())
+                    || stands_for(to.ip()).any(|ip| self.locals.has(ip)) =>
+            {
                 (true, false, Action::Deny)
             }
             Route::Host(_) => (false, false, Action::Allow),
@@ -172,7 +179,14 @@ impl Policy {
             Route::Domain => false,
         };
         let closed = self.closed && outside;
-        Case { direction, protocol, peer: to, port, guarded, exempt, otherwise, closed }
+        // The gateway of a subnet is the host, which rules know by another address: both are meant.
+        let host = match way {
+            Route::Host(real) if real.ip() != to.ip() => {
+                Some(if to.is_ipv4() { HOST4.into() } else { HOST6.into() })
+            }
+            _ => None,
+        };
+        Case { direction, protocol, peer: to, host, port, guarded, exempt, otherwise, closed }
     }
 
     /// What the first rule that fits says, and which it is.
@@ -188,12 +202,15 @@ impl Policy {
     fn fits(&self, rule: &Rule, case: Case) -> bool {
         let Pattern { network, name, ports, protocol } = &rule.pattern;
         let ip = case.peer.ip();
+        let ips = [Some(ip), case.host];
         let opens = !(case.guarded && rule.action == Action::Allow);
         protocol.is_none_or(|p| p == case.protocol)
             && ports.contains(&case.port)
             && match (network, name) {
-                (Some((network, bits)), _) if rule.action == Action::Deny => touches(*network, *bits, ip),
-                (Some((network, bits)), _) => covers(*network, *bits, ip),
+                (Some((network, bits)), _) => ips.into_iter().flatten().any(|ip| {
+                    let is = if rule.action == Action::Deny { touches } else { covers };
+                    is(*network, *bits, ip)
+                }),
                 // Whoever owns a name can have it mean any address.
                 (None, Some(name)) => opens && self.names.has(ip, name, Instant::now()),
                 (None, None) => opens && !case.exempt,
@@ -250,7 +267,17 @@ pub fn read_log(log: BorrowedFd<'_>) -> Option<Line> {
 fn inbound(from: SocketAddr, port: u16, protocol: Protocol) -> Case {
     let peer = SocketAddr::new(from.ip().to_canonical(), from.port());
     let (direction, otherwise) = (Direction::In, Action::Allow);
-    Case { direction, protocol, peer, port, guarded: false, exempt: false, otherwise, closed: false }
+    Case {
+        direction,
+        protocol,
+        peer,
+        host: None,
+        port,
+        guarded: false,
+        exempt: false,
+        otherwise,
+        closed: false,
+    }
 }
 
 #[cfg(test)]

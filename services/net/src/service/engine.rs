@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ use crate::flow::live::FlowPage;
 use crate::flow::stream::Turn;
 use crate::names::directory::Directory;
 use crate::names::membership::Memberships;
+use crate::names::subnet::ServedAddresses;
 use crate::rules::locals::LocalAddresses;
 use crate::rules::{Direction, Rules};
 use crate::service::pressure::Pressure;
@@ -60,6 +61,22 @@ fn lock(directory: &Shared) -> MutexGuard<'_, Directory> {
     directory.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Others find it from now on.
+fn enter(directory: &Shared, served: &ServedAddresses, s: &Settings) {
+    for (network, name) in s.names() {
+        lock(directory).put(&network.network, name, network.found_at((s.ip4, s.ip6)));
+    }
+    s.networks.addresses().for_each(|(own, _)| served.add(own));
+}
+
+/// They do so no more.
+fn leave(directory: &Shared, served: &ServedAddresses, s: &Settings) {
+    for (network, name) in s.names() {
+        lock(directory).remove(&network.network, name, network.found_at((s.ip4, s.ip6)));
+    }
+    s.networks.addresses().for_each(|(own, _)| served.remove(own));
+}
+
 /// One shard of the network service.
 #[derive(Debug)]
 pub struct Engine {
@@ -89,6 +106,8 @@ pub struct Engine {
     /// For a datagram that is under way.
     scratch: Vec<u8>,
     directory: Shared,
+    /// Addresses of clients that are out of subnets.
+    served: ServedAddresses,
     /// Which addresses are the host's own, and whether there is more to hear of them.
     locals: LocalAddresses,
     locals_change: bool,
@@ -124,6 +143,7 @@ impl Engine {
             watchdog: None,
             scratch: vec![0; LONGEST],
             directory: Shared::default(),
+            served: ServedAddresses::default(),
             locals,
             locals_change: false,
             bell: None,
@@ -138,7 +158,7 @@ impl Engine {
         &mut self,
         memory: &OwnedFd,
         doorbell: OwnedFd,
-        settings: Settings,
+        mut settings: Settings,
     ) -> io::Result<ClientId> {
         let channel = Channel::open(memory, doorbell, self.bell.clone(), net::SIZE)?;
         let i = self.clients.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -149,6 +169,7 @@ impl Engine {
         let algorithms = crate::flow::options::algorithms();
         channel.memory().write(shared::offset(net::Congestion::PLACE), &algorithms.0);
         self.turns.admit(i);
+        self.turns.weigh(i, settings.rules.rates.weight);
         let watch = |fd: &dyn AsRawFd, token: usize| {
             self.poll.registry().register(
                 &mut SourceFd(&fd.as_raw_fd()),
@@ -160,10 +181,8 @@ impl Engine {
         for (n, p) in settings.published.iter().enumerate() {
             watch(&p.socket, DOORBELL + 1 + n)?;
         }
-        let addresses = (settings.ip4, settings.ip6);
-        for (network, name) in settings.names() {
-            lock(&self.directory).put(network, name, addresses);
-        }
+        settings.served = self.served.clone();
+        enter(&self.directory, &self.served, &settings);
         let account = Account::new(settings.quota, self.pools.clone());
         let known = self.locals.known().clone();
         self.clients[i] = Some(Client::new(channel, settings, self.directory.clone(), known, account));
@@ -216,9 +235,7 @@ impl Engine {
         if let Some(client) = self.clients[i].take() {
             self.before[i] += 1;
             let s = &client.settings;
-            for (network, name) in s.names() {
-                lock(&self.directory).remove(network, name, (s.ip4, s.ip6));
-            }
+            leave(&self.directory, &self.served, s);
             // The supervisor has published sockets and the doorbell too, so that closing ours does not end the watch.
             let published = client.settings.published.iter().map(|p| p.socket.as_raw_fd());
             for fd in published.chain([client.channel.doorbell().as_raw_fd()]) {
@@ -231,45 +248,38 @@ impl Engine {
     /// Others of its network find a client by this name from now on.
     pub fn set_name(&mut self, id: ClientId, name: String) {
         let Some(client) = self.place(id).and_then(|i| self.clients[i].as_mut()) else { return };
-        let s = &mut client.settings;
-        let addresses = (s.ip4, s.ip6);
-        let mut directory = lock(&self.directory);
-        for (network, name) in s.names() {
-            directory.remove(network, name, addresses);
-        }
-        s.name = name;
-        for (network, name) in s.names() {
-            directory.put(network, name, addresses);
-        }
+        leave(&self.directory, &self.served, &client.settings);
+        client.settings.name = name;
+        enter(&self.directory, &self.served, &client.settings);
     }
 
-    /// Puts a client on other networks; `internal`: it is closed to the outside there. What it has with those that it does not
+    /// Puts a client on other networks; `internal`: it is closed to the outside there; `own`: its first addresses then. What it has with those that it does not
     /// reach any more ends.
-    pub fn set_networks(&mut self, id: ClientId, networks: Memberships, internal: bool) {
+    pub fn set_networks(
+        &mut self,
+        id: ClientId,
+        networks: Memberships,
+        internal: bool,
+        own: (Ipv4Addr, Ipv6Addr),
+    ) {
         let Some(i) = self.place(id) else { return };
         let others = self.clients.iter().enumerate().filter(|(j, _)| *j != i).filter_map(|(_, c)| c.as_ref());
         let met = others.filter(|c| c.settings.networks.meet(&networks));
-        let reached: HashSet<IpAddr> =
-            met.flat_map(|c| [c.settings.ip4.into(), c.settings.ip6.into()]).collect();
+        let reached: HashSet<IpAddr> = met.flat_map(|c| c.settings.all_own()).collect();
         let Some(client) = self.clients[i].as_mut() else { return };
-        let addresses = (client.settings.ip4, client.settings.ip6);
-        let mut directory = lock(&self.directory);
-        for (network, name) in client.settings.names() {
-            directory.remove(network, name, addresses);
-        }
-        for (network, name) in networks.called(&client.settings.name) {
-            directory.put(network, name, addresses);
-        }
-        drop(directory);
+        leave(&self.directory, &self.served, &client.settings);
+        (client.settings.ip4, client.settings.ip6) = own;
         let heart = &mut self.heart;
         let mut beat = || heart.iter_mut().for_each(Heartbeat::beat);
         client.set_networks(networks, internal, &|ip| reached.contains(&ip.to_canonical()), &mut beat);
+        enter(&self.directory, &self.served, &client.settings);
         self.queue(i);
     }
 
     /// Gives a client other rules; what they do not allow ends.
     pub fn set_rules(&mut self, id: ClientId, rules: Rules) {
         if let Some(client) = self.place(id).and_then(|i| self.clients[i].as_mut()) {
+            self.turns.weigh(id.0, rules.rates.weight);
             let heart = &mut self.heart;
             client.set_rules(rules, &mut || heart.iter_mut().for_each(Heartbeat::beat));
             self.queue(id.0);
@@ -519,8 +529,14 @@ impl Engine {
         let ended = Instant::now();
         burdened += burdens.map_or(Duration::ZERO, |since| ended - since);
         let took = ended - begun;
-        self.turns.used(i, took);
-        let Some(client) = &mut self.clients[i] else { return took };
+        let Some(client) = &mut self.clients[i] else {
+            self.turns.used(i, took);
+            return took;
+        };
+        // What it is guaranteed is not of its share.
+        if !client.share.is_within() {
+            self.turns.used(i, took);
+        }
         client.burden.used(burdened);
         if let Some(until) = client.share.end(ended) {
             self.pause(i, until);

@@ -17,6 +17,7 @@ use crate::channel::client::{Published, Settings};
 use crate::channel::quota::Quota;
 use crate::flow::live::FlowPage;
 use crate::names::membership::Membership;
+use crate::names::subnet::ServedAddresses;
 use crate::rules::ledger::Ledger;
 use crate::rules::policy::Log;
 use crate::rules::{Rules, Transport};
@@ -27,7 +28,7 @@ use crate::service::life::Life;
 pub(crate) const PACKET: usize = 64 << 10;
 
 /// Version of orders and channels: a manager may be of another build than the service domain it starts (an upgrade).
-pub(crate) const ORDERS: u32 = 7 << 16 | doppel_abi_service::VERSION;
+pub(crate) const ORDERS: u32 = 8 << 16 | doppel_abi_service::VERSION;
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,7 +42,7 @@ pub(crate) enum Order {
     /// A domain has other rules.
     Rules { key: u64, rules: Rules },
     /// A domain is on other networks, which are internal or not.
-    Networks { key: u64, networks: Vec<Membership>, internal: bool },
+    Networks { key: u64, networks: Vec<Membership>, internal: bool, ip4: Ipv4Addr, ip6: Ipv6Addr },
     /// Serve a domain. Descriptors: channel, doorbell, then a bound socket for each published port.
     Attach {
         key: u64,
@@ -176,9 +177,9 @@ impl Server<'_> {
                     self.engine.set_rules(served.id, rules);
                 }
             }
-            Order::Networks { key, networks, internal } => {
+            Order::Networks { key, networks, internal, ip4, ip6 } => {
                 if let Some(served) = self.clients.get(&key) {
-                    self.engine.set_networks(served.id, networks.into(), internal);
+                    self.engine.set_networks(served.id, networks.into(), internal, (ip4, ip6));
                 }
             }
             Order::Attach { key, networks, internal, name, ip4, ip6, rules, ports, resolver, quota } => {
@@ -201,6 +202,7 @@ impl Server<'_> {
                     name,
                     ip4,
                     ip6,
+                    served: ServedAddresses::default(),
                     rules,
                     published,
                     resolver,

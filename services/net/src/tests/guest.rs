@@ -20,6 +20,7 @@ pub(super) struct Guest {
     pub(super) requests: Producer,
     pub(super) answers: Consumer,
     pub(super) id: ClientId,
+    pub(super) addresses: (Ipv4Addr, Ipv6Addr),
     pub(super) counts: Counts,
     pub(super) tickets: u64,
 }
@@ -54,12 +55,15 @@ impl Guest {
         let (memory, doorbell) = doppel_service::make(SIZE).unwrap();
         let map = SharedMap::new(memory.as_fd(), at(SIZE)).unwrap();
         let counts = Ledger::new().unwrap().entry(last.into());
+        let addresses =
+            (Ipv4Addr::new(10, 88, 0, last), Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()));
         let settings = Settings {
             networks: Memberships::of("back"),
             internal: false,
             name: format!("d{last}"),
-            ip4: Ipv4Addr::new(10, 88, 0, last),
-            ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()),
+            ip4: addresses.0,
+            ip6: addresses.1,
+            served: Default::default(),
             rules,
             published,
             resolver,
@@ -75,6 +79,7 @@ impl Guest {
             requests: Producer::default(),
             answers: Consumer::default(),
             id,
+            addresses,
             counts,
             tickets: 0,
         };

@@ -56,6 +56,7 @@ impl Byzantine {
             name: "byzantine".into(),
             ip4: Ipv4Addr::new(10, 88, 0, 3),
             ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, 3),
+            served: Default::default(),
             rules: rules(),
             published,
             resolver: None,

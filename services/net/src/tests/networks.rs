@@ -12,7 +12,7 @@ fn guest(engine: &mut Engine, last: u8, networks: &[&str]) -> Guest {
 
 fn put(engine: &mut Engine, g: &Guest, networks: &[&str], internal: bool) {
     let all: Vec<_> = networks.iter().map(|n| Membership::of(n)).collect();
-    engine.set_networks(g.id, all.into(), internal);
+    engine.set_networks(g.id, all.into(), internal, g.addresses);
 }
 
 fn at_port(last: u8, port: u16) -> SocketAddr {
@@ -187,4 +187,111 @@ fn names_are_asked_in_all_networks_and_outside_of_internal_ones_nowhere() {
         (told(&mut engine, &g, "d5"), told(&mut engine, &g, "d4.front")),
         (None, Some("10.88.0.4".into()))
     );
+}
+
+/// Networks with subnets, and the domain's addresses there.
+fn spaced(networks: &[(&str, &str, &str)]) -> Vec<Membership> {
+    let one = |(name, subnet, ip): &(&str, &str, &str)| {
+        let subnet: crate::Subnet = subnet.parse().unwrap();
+        let gateway = subnet.addresses().nth(1).unwrap();
+        let own = Some(ip).filter(|ip| !ip.is_empty()).map(|ip| ip.parse().unwrap()).into_iter().collect();
+        Membership { spaces: vec![crate::Space { subnet, gateway }], own, ..Membership::of(name) }
+    };
+    networks.iter().map(one).collect()
+}
+
+#[test]
+fn a_domain_has_an_address_in_each_network_with_a_subnet() {
+    const BACK: &str = "172.20.0.0/24";
+    const FRONT: &str = "10.99.0.0/16";
+    let mut engine = Engine::new().unwrap();
+    let mut a = guest(&mut engine, 3, &[]);
+    let mut middle = guest(&mut engine, 4, &[]);
+    let mut b = guest(&mut engine, 5, &[]);
+    let set = |engine: &mut Engine, g: &Guest, networks: &[(&str, &str, &str)]| {
+        engine.set_networks(g.id, spaced(networks).into(), false, g.addresses);
+    };
+    set(&mut engine, &a, &[("back", BACK, "172.20.0.3")]);
+    set(&mut engine, &middle, &[("back", BACK, "172.20.0.4"), ("front", FRONT, "10.99.0.4")]);
+    set(&mut engine, &b, &[("front", FRONT, "10.99.0.5")]);
+    for g in [&mut a, &mut middle, &mut b] {
+        g.ask(Request::Listen { socket: 0, at: End { ip: [0; 16], port: 7 }, backlog: 8 });
+        until(&mut engine, |_| g.answer());
+    }
+    let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 7);
+    let caller = |engine: &mut Engine, g: &mut Guest| {
+        until(engine, |_| match g.answer()? {
+            Answer::Accepted { peer, .. } => {
+                Some(std::net::Ipv6Addr::from(peer.ip).to_canonical().to_string())
+            }
+            other => panic!("{other:?}"),
+        })
+    };
+    // Who is called sees the address that the caller has in the network of the one that it called.
+    assert_eq!(connects(&mut engine, &mut a, at("172.20.0.4")), 0);
+    assert_eq!(caller(&mut engine, &mut middle), "172.20.0.3");
+    assert_eq!(connects(&mut engine, &mut middle, at("10.99.0.5")), 0);
+    assert_eq!(caller(&mut engine, &mut b), "10.99.0.4");
+    assert_eq!(connects(&mut engine, &mut b, at("10.99.0.4")), 0);
+    assert_eq!(caller(&mut engine, &mut middle), "10.99.0.5");
+    // The first address is one, too, and nobody is at those that no domain has.
+    assert_eq!(connects(&mut engine, &mut a, at_port(4, 7)), 0);
+    caller(&mut engine, &mut middle);
+    assert_eq!(connects(&mut engine, &mut a, at("172.20.0.9")), unreachable());
+    assert_eq!(connects(&mut engine, &mut a, at("10.99.0.5")), unreachable(), "in another network");
+    // Without the network there is no way there, and nothing leaves for the host's own networks.
+    set(&mut engine, &middle, &[("back", BACK, "172.20.0.4")]);
+    assert_eq!(connects(&mut engine, &mut b, at("10.99.0.4")), unreachable());
+    assert_eq!(connects(&mut engine, &mut a, at("172.20.0.4")), 0);
+}
+
+#[test]
+fn the_gateway_of_a_subnet_is_the_host_by_the_hosts_rules() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let refused = u16::try_from(Errno::ACCESS.raw_os_error()).unwrap();
+    // A public subnet, too: its gateway is the host's loopback all the same.
+    for subnet in ["172.20.0.0/24", "8.8.8.0/24"] {
+        let subnet: crate::Subnet = subnet.parse().unwrap();
+        let gateway = subnet.addresses().nth(1).unwrap();
+        for (rule, error) in [
+            (None, refused),
+            (Some(("10.88.0.1".to_owned(), Action::Allow)), 0),
+            (Some((gateway.to_string(), Action::Allow)), 0),
+            (Some(("10.88.0.1".to_owned(), Action::Deny)), refused),
+        ] {
+            let mut rules = Rules::default();
+            rules.outbound.extend(rule.map(|(pattern, action)| Rule::new(pattern.parse().unwrap(), action)));
+            // Behind what the host's administrator says.
+            rules.outbound.extend((error != 0).then(|| Rule::new("any".parse().unwrap(), Action::Allow)));
+            let mut engine = Engine::new().unwrap();
+            let mut g = Guest::new(&mut engine, 3, rules, Vec::new());
+            let own = subnet.addresses().nth(2).unwrap().to_string();
+            let networks = spaced(&[("back", &subnet.to_string(), &own)]);
+            engine.set_networks(g.id, networks.into(), false, g.addresses);
+            let to = SocketAddr::new(gateway, port);
+            assert_eq!(connects(&mut engine, &mut g, to), error, "{subnet}");
+        }
+    }
+}
+
+#[test]
+fn names_are_told_with_the_address_of_the_network_that_was_asked_in() {
+    let mut engine = Engine::new().unwrap();
+    let mut g = Guest::new(&mut engine, 3, Rules::default(), Vec::new());
+    let both = guest(&mut engine, 4, &[]);
+    let own = [("back", "172.20.0.0/24", "172.20.0.4"), ("front", "10.99.0.0/16", "10.99.0.4")];
+    engine.set_networks(both.id, spaced(&own).into(), false, both.addresses);
+    let mut gram = Gram::new(&mut engine, &mut g, 1, any(4000));
+    let resolver = SocketAddr::new(doppel_abi_service::net::address::RESOLVER4.into(), 53);
+    let mut told = |engine: &mut Engine, name: &str| {
+        gram.send(&g, resolver, &crate::names::dns::tests::question(name, 1));
+        let answer = until(engine, |_| gram.next(&g).map(|(_, bytes)| bytes));
+        crate::names::dns::found(&answer).map(|f| f.addresses[0].0.to_string())
+    };
+    put(&mut engine, &g, &["front"], false);
+    assert_eq!(told(&mut engine, "d4"), Some("10.99.0.4".into()));
+    put(&mut engine, &g, &["back", "front"], false);
+    assert_eq!(told(&mut engine, "d4.back"), Some("172.20.0.4".into()));
+    assert_eq!(told(&mut engine, "d4.front"), Some("10.99.0.4".into()));
 }

@@ -82,11 +82,13 @@ fn if_inet6() -> String {
     for i in interfaces::all() {
         // IPV6_ADDR_LOOPBACK, or global.
         let scope = if i.scope == scope::HOST { 0x10 } else { 0 };
-        put_hex(&mut s, &i.ip6.0);
-        put(
-            &mut s,
-            format_args!(" {:02x} {:02x} {scope:02x} {PERMANENT:02x} {:>8}\n", i.index, i.ip6.1, i.name),
-        );
+        for (ip, bits) in &i.ip6 {
+            put_hex(&mut s, ip);
+            put(
+                &mut s,
+                format_args!(" {:02x} {bits:02x} {scope:02x} {PERMANENT:02x} {:>8}\n", i.index, i.name),
+            );
+        }
     }
     s
 }

@@ -5,9 +5,11 @@
 
 use alloc::vec::Vec;
 
-use doppel_abi_service::net::address::{HOST4, HOST6};
+use doppel_algo::net::ports::unmapped;
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6};
-use doppel_machine::{boot, network};
+use doppel_machine::network;
+
+use super::own::{self, OwnAddress};
 
 const IFF_UP: u32 = 1;
 const IFF_BROADCAST: u32 = 2;
@@ -16,10 +18,6 @@ const IFF_RUNNING: u32 = 0x40;
 const IFF_MULTICAST: u32 = 0x1000;
 /// Told by netlink only: ioctls have 16 bits.
 pub const IFF_LOWER_UP: u32 = 0x1_0000;
-
-/// Bits of the virtual networks' addresses that all domains have in common.
-const NETWORK4: u8 = 16;
-const NETWORK6: u8 = 48;
 
 /// Who can use an address or a route (`RT_SCOPE_*`).
 pub mod scope {
@@ -57,10 +55,12 @@ pub struct Interface {
     pub all: [u8; 6],
     /// IF_OPER_*, and as text.
     pub state: (u8, &'static str),
-    /// Its IPv4 address, with the network's bits.
-    pub ip4: ([u8; 4], u8),
-    /// Its IPv6 address, with the network's bits.
-    pub ip6: ([u8; 16], u8),
+    /// Its IPv4 addresses, with the network's bits: one at least, the first before others.
+    pub ip4: Vec<([u8; 4], u8)>,
+    /// Its IPv6 addresses likewise.
+    pub ip6: Vec<([u8; 16], u8)>,
+    /// Through whom what is not beside it goes.
+    pub gateway: Option<([u8; 4], [u8; 16])>,
     /// Who can reach these.
     pub scope: u8,
 }
@@ -69,14 +69,19 @@ pub struct Interface {
 pub const QUEUE: u32 = 1000;
 
 impl Interface {
-    /// The network's mask.
-    pub fn mask(&self) -> [u8; 4] {
-        mask(self.ip4.1)
+    /// Its first IPv4 address, with the network's bits.
+    pub fn first4(&self) -> ([u8; 4], u8) {
+        self.ip4.first().copied().unwrap_or_default()
     }
 
-    /// The address of all in its network, if it has one.
-    pub fn broadcast(&self) -> Option<[u8; 4]> {
-        let all = u32::from_be_bytes(self.ip4.0) | !u32::from_be_bytes(self.mask());
+    /// The first network's mask.
+    pub fn mask(&self) -> [u8; 4] {
+        mask(self.first4().1)
+    }
+
+    /// The address of all in the network of this one, if there is one.
+    pub fn broadcast(&self, (ip, bits): ([u8; 4], u8)) -> Option<[u8; 4]> {
+        let all = u32::from_be_bytes(ip) | !u32::from_be_bytes(mask(bits));
         (self.flags & IFF_BROADCAST != 0).then(|| all.to_be_bytes())
     }
 }
@@ -97,13 +102,19 @@ pub fn all() -> Vec<Interface> {
         mac: [0; 6],
         all: [0; 6],
         state: (0, "unknown"),
-        ip4: ([127, 0, 0, 1], 8),
-        ip6: (core::net::Ipv6Addr::LOCALHOST.octets(), 128),
+        ip4: alloc::vec![([127, 0, 0, 1], 8)],
+        ip6: alloc::vec![(core::net::Ipv6Addr::LOCALHOST.octets(), 128)],
+        gateway: None,
         scope: scope::HOST,
     }];
     if network::is_there() {
-        let info = boot::start_info();
-        let [a, b, c, d] = info.ip4;
+        let own = own::all();
+        let of4 = |o: &OwnAddress| Some((unmapped(&o.ip)?, o.bits));
+        let ip4: Vec<_> = own.iter().filter_map(of4).collect();
+        let ip6 = own.iter().filter(|o| !o.is_v4()).map(|o| (o.ip, o.bits)).collect();
+        let [a, b, c, d] = ip4.first().map(|first| first.0).unwrap_or_default();
+        let gateway4 = own.iter().find_map(|o| unmapped(&o.gateway)).unwrap_or_default();
+        let gateway6 = own.iter().find(|o| !o.is_v4()).map(|o| o.gateway).unwrap_or_default();
         found.push(Interface {
             index: 2,
             name: "eth0",
@@ -114,8 +125,9 @@ pub fn all() -> Vec<Interface> {
             mac: [2, 0x42, a, b, c, d],
             all: [0xff; 6],
             state: (6, "up"),
-            ip4: (info.ip4, NETWORK4),
-            ip6: (info.ip6, NETWORK6),
+            ip4,
+            ip6,
+            gateway: Some((gateway4, gateway6)),
             scope: scope::UNIVERSE,
         });
     }
@@ -160,14 +172,14 @@ const KERNEL: u8 = 2;
 const BOOT: u8 = 3;
 
 impl Route {
-    fn local(i: &Interface, to: &[u8], bits: u8, kind: u8) -> Self {
+    fn local(i: &Interface, source: [u8; 4], to: &[u8], bits: u8, kind: u8) -> Self {
         let v4 = to.len() == 4;
         Self {
             family: if v4 { AF_INET } else { AF_INET6 },
             to: to.to_vec(),
             bits,
             gateway: None,
-            source: v4.then(|| i.ip4.0.to_vec()),
+            source: v4.then(|| source.to_vec()),
             interface: i.index,
             table: table::LOCAL,
             kind,
@@ -208,23 +220,28 @@ fn network_of(ip: &[u8], bits: u8) -> Vec<u8> {
 pub fn routes() -> Vec<Route> {
     let mut found = Vec::new();
     for i in &all() {
-        let (ip, bits) = i.ip4;
-        let network = network_of(&ip, bits);
-        found.push(Route::local(i, &ip, 32, LOCAL));
-        if let Some(all) = i.broadcast() {
-            found.push(Route::local(i, &all, 32, BROADCAST));
-            found.push(Route::local(i, &[0; 4], 0, UNICAST).through(&HOST4));
-            found.push(Route::local(i, &network, bits, UNICAST).link());
-        } else {
-            found.push(Route::local(i, &network, bits, LOCAL));
-            found.push(Route::local(i, &[127, 255, 255, 255], 32, BROADCAST));
+        for (n, (ip, bits)) in i.ip4.iter().copied().enumerate() {
+            let local = |to: &[u8], bits, kind| Route::local(i, ip, to, bits, kind);
+            let network = network_of(&ip, bits);
+            found.push(local(&ip, 32, LOCAL));
+            if let Some(all) = i.broadcast((ip, bits)) {
+                found.push(local(&all, 32, BROADCAST));
+                let gateway = i.gateway.filter(|_| n == 0);
+                found.extend(gateway.map(|(gateway, _)| local(&[0; 4], 0, UNICAST).through(&gateway)));
+                found.push(local(&network, bits, UNICAST).link());
+            } else {
+                found.push(local(&network, bits, LOCAL));
+                found.push(local(&[127, 255, 255, 255], 32, BROADCAST));
+            }
         }
-        let (ip, bits) = i.ip6;
-        found.push(Route::local(i, &ip, 128, LOCAL));
-        if bits < 128 {
-            found.push(Route::local(i, &network_of(&ip, bits), bits, UNICAST).link());
-            let host: Vec<u8> = HOST6.iter().flat_map(|w| w.to_be_bytes()).collect();
-            found.push(Route::local(i, &[0; 16], 0, UNICAST).through(&host));
+        for (n, (ip, bits)) in i.ip6.iter().copied().enumerate() {
+            let local = |to: &[u8], bits, kind| Route::local(i, [0; 4], to, bits, kind);
+            found.push(local(&ip, 128, LOCAL));
+            if bits < 128 {
+                found.push(local(&network_of(&ip, bits), bits, UNICAST).link());
+                let gateway = i.gateway.filter(|_| n == 0);
+                found.extend(gateway.map(|(_, gateway)| local(&[0; 16], 0, UNICAST).through(&gateway)));
+            }
         }
     }
     found

@@ -1,5 +1,7 @@
 //! Interface ioctls (`netdevice(7)`): all can be read, nothing can be changed.
 
+use alloc::vec::Vec;
+
 use doppel_machine::user::UserPtr;
 
 use super::interfaces::{self, Interface, QUEUE};
@@ -75,8 +77,8 @@ pub fn ioctl(cmd: u32, arg: u64) -> Result<u64> {
     let i = interfaces::named(name).ok_or(Errno::ENODEV)?;
     let data = match cmd {
         SIOCGIFFLAGS => int(i.flags),
-        SIOCGIFADDR | SIOCGIFDSTADDR => address(i.ip4.0),
-        SIOCGIFBRDADDR => address(i.broadcast().unwrap_or_default()),
+        SIOCGIFADDR | SIOCGIFDSTADDR => address(i.first4().0),
+        SIOCGIFBRDADDR => address(i.broadcast(i.first4()).unwrap_or_default()),
         SIOCGIFNETMASK => address(i.mask()),
         SIOCGIFMETRIC | SIOCGIFMAP => int(0),
         SIOCGIFMTU => int(i.mtu),
@@ -99,16 +101,17 @@ fn put_name(r: &mut [u8; IFREQ], i: &Interface) {
 
 /// Names and IPv4 addresses, as many as there is room for.
 fn configured(p: UserPtr) -> Result<u64> {
-    let all = interfaces::all();
+    let found = interfaces::all();
+    let all: Vec<_> = found.iter().flat_map(|i| i.ip4.iter().map(move |(ip, _)| (i, *ip))).collect();
     let len: i32 = p.read()?;
     let buf: u64 = p.add(8).read()?;
     let room = usize::try_from(len).unwrap_or(0) / IFREQ;
     let told = if buf == 0 { all.len() } else { room.min(all.len()) };
     if buf != 0 {
-        for (n, i) in all[..told].iter().enumerate() {
+        for (n, (i, ip)) in all[..told].iter().copied().enumerate() {
             let mut r = [0u8; IFREQ];
             put_name(&mut r, i);
-            r[IFNAMSIZ..].copy_from_slice(&address(i.ip4.0));
+            r[IFNAMSIZ..].copy_from_slice(&address(ip));
             UserPtr(buf).add((n * IFREQ) as u64).write(&r)?;
         }
     }

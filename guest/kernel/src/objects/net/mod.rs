@@ -18,6 +18,7 @@ pub(crate) mod msg;
 pub mod netlink;
 pub(crate) mod options;
 pub mod outside;
+pub mod own;
 mod recverr;
 pub mod socket;
 pub mod unix;

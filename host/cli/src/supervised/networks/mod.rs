@@ -1,15 +1,18 @@
 //! `doppel network`: networks of the supervisor's domains.
 
 mod flows;
+pub mod port;
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use doppel_api::{
     ConnectNetwork, CreateNetwork, DisconnectNetwork, Domain, NetworkPruneOptions, NetworkPruneReport,
-    RemoveNetwork, VirtualNetwork,
+    NetworkSubnet, RemoveNetwork, VirtualNetwork,
 };
 use doppel_client::{Client, Upload, query, segment};
+use doppel_net::Subnet;
 use serde_json::{Value, json};
 
 use self::flows::FlowsArgs;
@@ -56,6 +59,18 @@ pub struct CreateArgs {
     /// What kind of network: there is bridge
     #[arg(short, long, value_name = "DRIVER", default_value = "bridge")]
     driver: String,
+    /// A subnet, out of which its domains have their addresses: one of IPv4, one of IPv6, or both
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    subnet: Vec<Subnet>,
+    /// The host, as domains of the subnet see it; its first address if none is given
+    #[arg(long, value_name = "ADDRESS")]
+    gateway: Vec<IpAddr>,
+    /// Part of the subnet, of which domains have theirs that ask for none
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    ip_range: Vec<Subnet>,
+    /// Every network has IPv6
+    #[arg(long, hide = true)]
+    ipv6: bool,
     #[command(flatten)]
     not: NotHere,
     /// Its name
@@ -67,27 +82,14 @@ pub struct CreateArgs {
 struct NotHere {
     #[arg(short, long, hide = true)]
     opt: Vec<String>,
-    #[arg(long, hide = true)]
-    subnet: Vec<String>,
-    #[arg(long, hide = true)]
-    gateway: Vec<String>,
-    #[arg(long, hide = true)]
-    ip_range: Vec<String>,
 }
 
 impl NotHere {
     fn refuse(&self) -> Result<(), String> {
-        let addresses = "domains have one address in all of their networks, of 10.88.0.0/16, which the supervisor chooses";
-        let given = [
-            (&self.opt, "--opt", "a network has no options of a driver; leave it out"),
-            (&self.subnet, "--subnet", addresses),
-            (&self.gateway, "--gateway", "the gateway is 10.88.0.1 in all networks"),
-            (&self.ip_range, "--ip-range", addresses),
-        ];
-        match given.into_iter().find(|(values, ..)| !values.is_empty()) {
-            Some((_, option, why)) => Err(format!("{option}: {why}")),
-            None => Ok(()),
+        if self.opt.is_empty() {
+            return Ok(());
         }
+        Err("--opt: a network has no options of a driver; leave it out".into())
     }
 }
 
@@ -121,10 +123,12 @@ pub struct ConnectArgs {
     /// Another name by which domains of this network find it; several may share one
     #[arg(long, value_name = "NAME")]
     alias: Vec<String>,
-    #[arg(long, hide = true)]
-    ip: Option<String>,
-    #[arg(long, hide = true)]
-    ip6: Option<String>,
+    /// Its IPv4 address there, out of the network's subnet
+    #[arg(long, value_name = "ADDRESS")]
+    ip: Option<Ipv4Addr>,
+    /// Its IPv6 address there
+    #[arg(long, value_name = "ADDRESS")]
+    ip6: Option<Ipv6Addr>,
     /// The network
     network: String,
     /// Name or id of the domain
@@ -159,7 +163,34 @@ fn wanted(args: &CreateArgs) -> Result<CreateNetwork, String> {
         ));
     }
     args.not.refuse()?;
-    Ok(CreateNetwork { name: args.name.clone(), labels: labels(&args.label), internal: args.internal })
+    Ok(CreateNetwork {
+        name: args.name.clone(),
+        labels: labels(&args.label),
+        internal: args.internal,
+        subnets: subnets(args)?,
+    })
+}
+
+/// Subnets, each with the gateway and the part that are inside of it.
+fn subnets(args: &CreateArgs) -> Result<Vec<NetworkSubnet>, String> {
+    let as_asked = |subnet: &Subnet| NetworkSubnet { subnet: subnet.to_string(), ..NetworkSubnet::default() };
+    let mut all: Vec<NetworkSubnet> = args.subnet.iter().map(as_asked).collect();
+    let place = |ip: IpAddr| args.subnet.iter().position(|subnet| subnet.has(ip));
+    for gateway in &args.gateway {
+        let i =
+            place(*gateway).ok_or_else(|| format!("--gateway {gateway}: no --subnet has this address"))?;
+        if all[i].gateway.replace(*gateway).is_some() {
+            return Err(format!("--gateway {gateway}: the subnet has one already"));
+        }
+    }
+    for range in &args.ip_range {
+        let i = place(range.first())
+            .ok_or_else(|| format!("--ip-range {range}: no --subnet has these addresses"))?;
+        if all[i].ip_range.replace(range.to_string()).is_some() {
+            return Err(format!("--ip-range {range}: the subnet has one already"));
+        }
+    }
+    Ok(all)
 }
 
 /// Does what the verb says.
@@ -183,10 +214,8 @@ pub fn run(command: &NetworkCommand) -> Outcome {
         NetworkCommand::Prune(args) => prune(&client, args)?,
         NetworkCommand::Flows(args) => return flows::run(args),
         NetworkCommand::Connect(args) => {
-            if args.ip.is_some() || args.ip6.is_some() {
-                return Err("--ip: a domain keeps the address that it has, in all of its networks".into());
-            }
-            let what = ConnectNetwork { domain: args.domain.clone(), aliases: args.alias.clone() };
+            let (domain, aliases) = (args.domain.clone(), args.alias.clone());
+            let what = ConnectNetwork { domain, aliases, ip4: args.ip, ip6: args.ip6 };
             return moved(client.post(&format!("{}/connect", at(&args.network)), &what));
         }
         NetworkCommand::Disconnect(args) => {
@@ -220,6 +249,7 @@ fn list(client: &Client, args: &ListArgs) -> Answer<()> {
         let columns = [
             ("NETWORK NAME", "Name"),
             ("CREATED", "CreatedSince"),
+            ("SUBNETS", "Subnets"),
             ("INTERNAL", "Internal"),
             ("DOMAINS", "Domains"),
         ];
@@ -242,6 +272,7 @@ fn row(network: &VirtualNetwork, format: &Format) -> Answer<Value> {
         "CreatedSince": created.map(time::ago).unwrap_or_default(),
         "Internal": network.internal.to_string(),
         "Transient": network.transient.to_string(),
+        "Subnets": network.subnets.iter().map(|one| one.subnet.as_str()).collect::<Vec<_>>().join(", "),
         "Labels": shown(&labels.join(",")),
         "Domains": network.used_by.len().to_string(),
     }))

@@ -238,6 +238,21 @@ impl KeeperCommand {
         // Input without its place would be given twice, and a frozen image is there already. Programs have ids.
         !matches!(self, Self::Input { at: None, tell: false, .. } | Self::Freeze { .. })
     }
+
+    /// Whether it is about networks with subnets, or shares of a network service.
+    pub fn has_subnets(&self) -> bool {
+        let shares =
+            |rules: &doppel_net::Rules| rules.rates.weight.is_some() || rules.rates.guaranteed.is_some();
+        let some = |networks: &[doppel_net::Membership]| networks.iter().any(|one| !one.spaces.is_empty());
+        match self {
+            Self::Start { spec, .. } => {
+                spec.network().is_some_and(|wanted| some(&wanted.networks()) || shares(&wanted.rules))
+            }
+            Self::Rules { rules, .. } => shares(rules),
+            Self::Networks { networks, .. } => some(networks),
+            _ => false,
+        }
+    }
 }
 
 /// A further program that the supervisor knows.
@@ -462,6 +477,9 @@ pub(crate) enum Reply {
         /// It may have clones ready, and understands [`KeeperCommand::Forget`]; older ones do not.
         #[serde(default)]
         readies_clones: bool,
+        /// It gives domains addresses out of subnets.
+        #[serde(default)]
+        knows_subnets: bool,
         /// Ids of the further programs that it has.
         #[serde(default)]
         execs: Vec<String>,

@@ -19,6 +19,11 @@ use crate::rules::{Direction, Protocol};
 /// What answers from within a network come with.
 const FRESH: Marks = Marks { hops: 64, class: 0 };
 
+/// Whether it is the virtual router itself.
+fn is_router(ip: IpAddr, settings: &Settings) -> bool {
+    echo::is_router(ip) || settings.is_gateway(ip)
+}
+
 impl Datagrams {
     /// Whether it is one of ICMP echo.
     pub fn is_echo(&self) -> bool {
@@ -27,7 +32,7 @@ impl Datagrams {
 
     /// Where it gets with this address.
     pub(super) fn route(&self, to: SocketAddr, settings: &Settings) -> Route {
-        if self.is_echo() && echo::is_router(to.ip()) { Route::Domain } else { settings.route(to) }
+        if self.is_echo() && is_router(to.ip(), settings) { Route::Domain } else { settings.route(to) }
     }
 
     /// Asks for an echo with the message in `scratch`.
@@ -46,7 +51,7 @@ impl Datagrams {
         if let Some(real) = self.allowed(to, len, around)? {
             return self.send_out(real, marks, len, around);
         }
-        if echo::is_router(to.ip()) {
+        if is_router(to.ip(), around.settings) {
             let own = around.settings.own(to.ip());
             // A channel that is broken is found to be so by the next who looks.
             let _ = self.echoed(around.channel, around.share, own, to, &mut around.scratch[..len]);

@@ -14,6 +14,7 @@ fn settings() -> Settings {
         name: String::new(),
         ip4: [10, 88, 0, 5].into(),
         ip6: "fd88:d0bb:e1::5".parse().unwrap(),
+        served: crate::ServedAddresses::default(),
         rules: Rules::default(),
         published: Vec::new(),
         resolver: Some(([192, 0, 2, 53], 53).into()),

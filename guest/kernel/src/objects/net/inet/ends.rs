@@ -3,7 +3,7 @@
 use doppel_abi_service::net as abi;
 use doppel_algo::net::ports::{ANY4, ANY6, Ip, LOOPBACK4, LOOPBACK6, mapped, unmapped};
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, Addr};
-use doppel_machine::{boot, network};
+use doppel_machine::network;
 
 use crate::{Errno, Result};
 
@@ -50,16 +50,10 @@ pub fn is_local(ip: &Ip) -> bool {
     *ip == LOOPBACK6 || unmapped(ip).is_some_and(|v4| v4[0] == 127) || is_own(ip)
 }
 
-/// Whether it is the domain's address in its virtual network.
-fn is_own(ip: &Ip) -> bool {
-    network::is_there() && *ip == own_address(ip)
-}
-
-/// The domain's address in its virtual network, of the same family as `like`.
-pub(crate) fn own_address(like: &Ip) -> Ip {
-    let info = boot::start_info();
-    if unmapped(like).is_some() { mapped(info.ip4) } else { info.ip6 }
-}
+/// Whether it is an address of the domain in its networks.
+pub(crate) use crate::objects::net::own::is_own;
+/// The domain's address in its networks with which it talks to another one.
+pub(crate) use crate::objects::net::own::towards as own_address;
 
 /// Which of the sockets that share a port by SO_REUSEPORT gets what comes from an address: always the same one, and
 /// all of them alike.

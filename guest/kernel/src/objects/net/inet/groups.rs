@@ -62,7 +62,10 @@ fn change(level: i32, name: i32) -> Option<(Change, bool)> {
 /// The interface with an address of the domain; `None` where the address is nobody's.
 pub(super) fn interface_of(ip: [u8; 4]) -> Option<u32> {
     let lo = ip[0] == 127;
-    interfaces::all().into_iter().find(|i| if lo { i.index == 1 } else { i.ip4.0 == ip }).map(|i| i.index)
+    interfaces::all()
+        .into_iter()
+        .find(|i| if lo { i.index == 1 } else { i.ip4.iter().any(|own| own.0 == ip) })
+        .map(|i| i.index)
 }
 
 /// The interface of this number.

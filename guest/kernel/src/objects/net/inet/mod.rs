@@ -21,7 +21,7 @@ mod udpio;
 mod udpopts;
 
 use bind::{binding, check_bind, claim, share_anew};
-pub(crate) use ends::own_address;
 pub use ends::{End, is_local, route, source_for};
 use ends::{address_on, is_multicast, spread, to_loopback};
+pub(crate) use ends::{is_own, own_address};
 pub use table::{PORTS, Ports, offer_outside};

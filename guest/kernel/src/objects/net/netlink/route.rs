@@ -2,8 +2,10 @@
 
 use alloc::vec::Vec;
 
+use doppel_algo::net::ports::{mapped, unmapped};
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6};
 
+use crate::objects::net::inet::source_for;
 use crate::objects::net::interfaces::{self, IFF_LOWER_UP, Interface, QUEUE, Route, table};
 use crate::{Errno, Result};
 
@@ -95,19 +97,19 @@ fn address(i: &Interface, family: u16, bits: u8, attributes: &[(u16, &[u8])]) ->
     b
 }
 
-fn addr4(i: &Interface) -> Vec<u8> {
+fn addr4(i: &Interface, (ip, bits): ([u8; 4], u8)) -> Vec<u8> {
     let name = [i.name.as_bytes(), b"\0"].concat();
-    let all = i.broadcast();
-    let mut attributes: Vec<(u16, &[u8])> = alloc::vec![(1, &i.ip4.0), (2, &i.ip4.0)];
+    let all = i.broadcast((ip, bits));
+    let mut attributes: Vec<(u16, &[u8])> = alloc::vec![(1, &ip), (2, &ip)];
     if let Some(all) = &all {
         attributes.push((4, all));
     }
     attributes.push((3, &name));
-    address(i, AF_INET, i.ip4.1, &attributes)
+    address(i, AF_INET, bits, &attributes)
 }
 
-fn addr6(i: &Interface) -> Vec<u8> {
-    address(i, AF_INET6, i.ip6.1, &[(1, &i.ip6.0)])
+fn addr6(i: &Interface, (ip, bits): ([u8; 16], u8)) -> Vec<u8> {
+    address(i, AF_INET6, bits, &[(1, &ip)])
 }
 
 /// `struct rtmsg`
@@ -137,12 +139,20 @@ fn route_asked(body: &[u8]) -> Result<Vec<u8>> {
         return Err(Errno::EINVAL);
     }
     let mut r = interfaces::route_to(to).ok_or(Errno::ENETUNREACH)?;
-    let i = interfaces::all().into_iter().find(|i| i.index == r.interface).ok_or(Errno::ENODEV)?;
-    r.source = Some(if family == AF_INET { i.ip4.0.to_vec() } else { i.ip6.0.to_vec() });
+    r.source = Some(source(to));
     (r.to, r.bits) = (to.to_vec(), (to.len() * 8) as u8);
     let mut b = route(&r);
     b[8..10].copy_from_slice(&RTM_F_CLONED.to_ne_bytes());
     Ok(b)
+}
+
+/// The domain's address (4 or 16 bytes) with which it talks to this one.
+fn source(to: &[u8]) -> Vec<u8> {
+    match (<[u8; 4]>::try_from(to), <[u8; 16]>::try_from(to)) {
+        (Ok(v4), _) => unmapped(&source_for(&mapped(v4))).unwrap_or_default().to_vec(),
+        (_, Ok(v6)) => source_for(&v6).to_vec(),
+        _ => Vec::new(),
+    }
 }
 
 /// `struct fib_rule_hdr` of the rules every Linux begins with: which table is asked when.
@@ -215,8 +225,10 @@ fn dump(kind: u16, family: u16) -> Result<(u16, Vec<Vec<u8>>)> {
     Ok(match kind {
         RTM_GETLINK => (RTM_NEWLINK, all.iter().map(link).collect()),
         RTM_GETADDR => {
-            let v4 = all.iter().filter(|_| family != AF_INET6).map(addr4);
-            let v6 = all.iter().filter(|_| family != AF_INET).map(addr6);
+            let of4 = |i: &Interface| i.ip4.iter().map(|own| addr4(i, *own)).collect::<Vec<_>>();
+            let of6 = |i: &Interface| i.ip6.iter().map(|own| addr6(i, *own)).collect::<Vec<_>>();
+            let v4 = all.iter().filter(|_| family != AF_INET6).flat_map(of4);
+            let v6 = all.iter().filter(|_| family != AF_INET).flat_map(of6);
             (RTM_NEWADDR, v4.chain(v6).collect())
         }
         RTM_GETROUTE => {

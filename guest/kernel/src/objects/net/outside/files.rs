@@ -6,12 +6,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use doppel_abi_service::net::address::RESOLVER4;
+use doppel_algo::net::ports::unmapped;
+use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
-use doppel_machine::{boot, network as channel};
 
 use crate::core::log;
 use crate::core::part::Part;
 use crate::objects::lookup::open;
+use crate::objects::net::own;
 use crate::objects::vfs::Output;
 use crate::{Errno, Result, kernel};
 
@@ -57,10 +59,15 @@ fn content_is(text: &[u8]) -> bool {
 
 fn write_hosts() -> Result<()> {
     let name = String::from_utf8_lossy(&kernel().hostname.lock()).into_owned();
-    let [a, b, c, d] = if channel::is_there() { boot::start_info().ip4 } else { [127, 0, 1, 1] };
-    let mut text =
-        format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{a}.{b}.{c}.{d}\t{name}\n")
-            .into_bytes();
+    let mut own: Vec<[u8; 4]> = own::all().iter().filter_map(|own| unmapped(&own.ip)).collect();
+    if own.is_empty() {
+        own.push([127, 0, 1, 1]);
+    }
+    let mut text = String::from("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+    for [a, b, c, d] in own {
+        text.push_str(&format!("{a}.{b}.{c}.{d}\t{name}\n"));
+    }
+    let mut text = text.into_bytes();
     text.extend_from_slice(&HOSTS.more.lock());
     open::put_kernel(b"/etc/hosts", &text)?;
     *HOSTS.written.lock() = text;

@@ -14,7 +14,7 @@ use crate::objects::net::common::{MSG_OVERHEAD, wait};
 use crate::objects::net::consts::Shutdown;
 use crate::objects::net::errqueue::Problem;
 use crate::objects::net::inet::udp::{Datagram, Inner, Udp};
-use crate::objects::net::inet::{End, is_local, own_address};
+use crate::objects::net::inet::{End, is_local, is_own, own_address};
 use crate::objects::net::outside::{self, Grams, Network, Outside, of_common};
 use crate::objects::net::socket::Marks;
 use crate::{Errno, Result};
@@ -28,7 +28,7 @@ impl Udp {
     /// Has the service receive for it, if it is bound to what can be reached from outside.
     pub(crate) fn bind_far(&self) {
         let local = self.inner.lock().local;
-        if outside::network().is_some() && (local.is_any() || local.ip == own_address(&local.ip)) {
+        if outside::network().is_some() && (local.is_any() || is_own(&local.ip)) {
             // Without a number it takes what comes from inside.
             let _ = self.open_far();
         }
@@ -149,7 +149,7 @@ impl Udp {
     /// Sends to an address outside.
     pub(crate) fn send_far(&self, to: End, data: &[u8], marks: Marks, nonblock: bool) -> Result<()> {
         let local = self.inner.lock().local;
-        if !local.is_any() && local.ip != own_address(&to.ip) {
+        if !local.is_any() && !is_own(&local.ip) {
             // From the loopback there is no way out.
             return Err(Errno::EINVAL);
         }

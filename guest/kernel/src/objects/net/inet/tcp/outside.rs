@@ -11,7 +11,7 @@ use crate::core::sched::PollEvents;
 use crate::core::time;
 use crate::objects::net::common::wait;
 use crate::objects::net::consts::{MsgFlags, SO_OOBINLINE, Shutdown};
-use crate::objects::net::inet::{End, own_address};
+use crate::objects::net::inet::{End, is_own, own_address};
 use crate::objects::net::outside::{self, Far, Network, Outside};
 use crate::objects::net::socket::{Received, SendMsg};
 use crate::objects::vfs::{Input, Output};
@@ -62,7 +62,7 @@ impl Tcp {
     pub(crate) fn listen_far(&self) {
         let Some(network) = outside::network() else { return };
         let local = self.inner.lock().local;
-        let outside = local.is_any() || local.ip == own_address(&local.ip);
+        let outside = local.is_any() || is_own(&local.ip);
         if !outside || self.far_listens() {
             return;
         }
