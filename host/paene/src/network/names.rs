@@ -7,10 +7,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use doppel_abi_service::net::address::RESOLVER4;
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, fchown, open, openat2, unlinkat};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, fchown, open, unlinkat};
 use rustix::io::Errno;
 
 use super::addresses::Addresses;
+use crate::root::inside::open_inside;
 use crate::root::owners::Owners;
 
 /// Writes both below a root file system, the first only where there is a network; `more`: further lines.
@@ -43,9 +44,7 @@ pub(crate) fn write(
 /// Puts a file into /etc. Links are followed as programs inside would follow them; one that leads nowhere gives way.
 fn put(root: &Path, owners: Owners, name: &str, text: &str) -> io::Result<()> {
     let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let inside = |path: &str, flags: OFlags, mode: u32| {
-        openat2(&root, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode), ResolveFlags::IN_ROOT)
-    };
+    let inside = |path: &str, flags: OFlags, mode: u32| open_inside(&root, Path::new(path), flags, mode);
     let etc = match inside("/etc", OFlags::PATH | OFlags::DIRECTORY, 0) {
         // An image without /etc does without these too.
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),

@@ -9,11 +9,12 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MoveMountFlags, UnmountFlags, mount, move_mount, unmount};
 
 use crate::failure::{Failure, cannot};
+use crate::root::inside::open_inside;
 use crate::root::layer::{self, Layer, UPPER, WORK};
 use crate::root::lower::Lower;
 use crate::root::owners::Owners;
@@ -127,8 +128,8 @@ pub(crate) fn let_go() {
 pub(crate) fn make_directory(root: &Path, dir: &Path, owners: Owners) -> io::Result<()> {
     let root = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let open = |path: &Path| {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        open_inside(&root, path, flags, 0)
     };
     let mut above = open(Path::new("/"))?;
     let mut path = PathBuf::from("/");
