@@ -12,6 +12,7 @@ mod names {
     pub mod dns;
     pub mod membership;
     pub mod resolved;
+    pub mod subnet;
 }
 
 use names::membership::Memberships;

@@ -8,14 +8,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::rules::inside;
-
 /// Addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Subnet {
     ip: IpAddr,
     bits: u8,
+}
+
+/// Whether an address begins with the same bits as a network.
+pub(crate) fn inside(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
+    let (a, b, width) = match (ip, network) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
+        _ => return false,
+    };
+    let ignored = width - u32::from(bits).min(width);
+    ignored == 128 || a >> ignored == b >> ignored
 }
 
 fn number(ip: IpAddr) -> u128 {

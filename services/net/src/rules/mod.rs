@@ -12,6 +12,8 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
+use crate::names::subnet::inside;
+
 /// What travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
@@ -164,16 +166,6 @@ pub(crate) fn touches(network: IpAddr, bits: u8, ip: IpAddr) -> bool {
 /// An address, and those of IPv4 that it may lead to.
 pub(crate) fn stands_for(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     [Some(ip), carried(ip), tunnelled(ip)].into_iter().flatten()
-}
-
-pub(crate) fn inside(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
-    let (a, b, width) = match (ip, network) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
-        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
-        _ => return false,
-    };
-    let ignored = width - u32::from(bits).min(width);
-    ignored == 128 || a >> ignored == b >> ignored
 }
 
 /// What a domain reaches by a rule only: the host itself, networks that are not public, addresses that are no host's.
