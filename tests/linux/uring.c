@@ -909,6 +909,52 @@ CASE(ends_with_requests_under_way) {
               CHECK_EQ(write(s[1], "x", 1), 1); execl("/bin/true", "true", NULL); _exit(9));
     CHECK_EQ(join(c), 0);
 }
+static void *reads_too(void *x) {
+    int *s = x;
+    long n = 0;
+    char b;
+    while (read(s[0], &b, 1) == 1 && b != 'q') n++;
+    return (void *)n;
+}
+CASE(others_take_what_it_waits_for) {
+    begin(8, 0);
+    int s[2], r[2];
+    char b, stop = 0;
+    long got = 0;
+    CHECK_OK(pipe(s));
+    CHECK_OK(pipe(r));
+    pthread_t t;
+    CHECK_EQ(pthread_create(&t, NULL, reads_too, s), 0);
+    next(IORING_OP_READ, s[0], &b, 1, 0, 1);
+    submit();
+    for (int i = 0; i < 3000; i++) {
+        CHECK_EQ(write(s[1], "x", 1), 1);
+        // Another request of the ring gets through all the while.
+        next(IORING_OP_NOP, -1, NULL, 0, 0, 2);
+        submit();
+        for (bool nop = false; !nop;) {
+            wait_cqe();
+            nop = cqe.user_data == 2;
+            if (nop) continue;
+            CHECK_EQ(cqe.res, 1);
+            got++;
+            next(IORING_OP_READ, s[0], &b, 1, 0, 1);
+            submit();
+        }
+    }
+    next(IORING_OP_ASYNC_CANCEL, -1, (void *)1, 0, 0, 3);
+    submit();
+    (void)stop;
+    for (bool over = false; !over;) {
+        wait_cqe();
+        if (cqe.user_data == 1 && cqe.res == 1) got++;
+        over = cqe.user_data == 3;
+    }
+    CHECK_EQ(write(s[1], "q", 1), 1);
+    void *n;
+    pthread_join(t, &n);
+    CHECK(got + (long)n <= 3000 && got + (long)n >= 2999);
+}
 static void *writes(void *fd) {
     for (int i = 0; i < 200; i++) {
         if (i % 20 == 0) usleep(1000);

@@ -25,5 +25,5 @@ pub use runqueue::{
 pub(crate) use wait::can_wait;
 pub use wait::{
     Deadline, PollTable, WaitQueue, WaitToken, Waits, Wake, goes_outside, run, wait_until,
-    wait_until_uninterruptible, waiter,
+    wait_until_uninterruptible, waiter, without_waiting,
 };

@@ -99,6 +99,8 @@ pub struct Entity<R: Runnable> {
     /// When it last woke one (domain monotonic), 0 once it has waited.
     pub(super) woke_at: AtomicU64,
     pub(super) timed_out: AtomicBool,
+    /// What it does just now must not wait.
+    pub(super) hurries: AtomicBool,
 }
 
 impl<R: Runnable> Entity<R> {
@@ -116,6 +118,7 @@ impl<R: Runnable> Entity<R> {
             handover: AtomicU32::new(0),
             woke_at: AtomicU64::new(0),
             timed_out: AtomicBool::new(false),
+            hurries: AtomicBool::new(false),
         }
     }
 

@@ -27,6 +27,9 @@ pub trait Waits: Wake {
     /// Whether its wait should give up: a signal is pending, or it must end or stop.
     fn interrupted(&self) -> bool;
 
+    /// Whether what it does just now must not wait ([`without_waiting`]).
+    fn hurries(&self) -> bool;
+
     /// Blocks it, which is the current thread, until it is woken or the deadline; false at the deadline. May return early.
     fn park(&self, deadline: Deadline) -> bool;
 }
@@ -34,6 +37,10 @@ pub trait Waits: Wake {
 impl<R: Runnable> Waits for R {
     fn interrupted(&self) -> bool {
         self.is_interrupted()
+    }
+
+    fn hurries(&self) -> bool {
+        self.entity().hurries.load(Ordering::Relaxed)
     }
 
     fn park(&self, deadline: Deadline) -> bool {
@@ -46,6 +53,7 @@ struct Current {
     waiter: fn() -> Arc<dyn Waits>,
     is_there: fn() -> bool,
     goes_outside: fn(u8),
+    hurry: fn(bool),
 }
 
 static CURRENT: Once<Current> = Once::new();
@@ -58,7 +66,12 @@ pub fn run<R: Runnable>() {
         }
     };
     let is_there = || current_ref::<R>().is_some();
-    let set = CURRENT.set(Current { waiter: || current::<R>(), is_there, goes_outside });
+    let hurry = |on| {
+        if let Some(t) = current_ref::<R>() {
+            t.entity().hurries.store(on, Ordering::Relaxed);
+        }
+    };
+    let set = CURRENT.set(Current { waiter: || current::<R>(), is_there, goes_outside, hurry });
     assert!(set.is_ok(), "threads are of one kind");
 }
 
@@ -81,6 +94,19 @@ pub fn goes_outside(sources: u8) {
     if let Some(c) = CURRENT.get() {
         (c.goes_outside)(sources);
     }
+}
+
+/// Does something in which the current thread must not wait for others: where it would, [`wait_until`] gives EAGAIN.
+pub fn without_waiting<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let hurry = |on| {
+        if let Some(c) = CURRENT.get() {
+            (c.hurry)(on);
+        }
+    };
+    hurry(true);
+    let r = f();
+    hurry(false);
+    r
 }
 
 /// Identifies one registration on a queue.
@@ -198,7 +224,7 @@ impl WaitQueue {
 ///
 /// `cond` is called before each sleep with this thread already registered on `queue`, so a wake-up between
 /// the check and the sleep is not lost. Errors: `ERESTARTSYS` if a signal (or freeze, or exit) is pending,
-/// `ETIMEDOUT` at the deadline. The caller holds no lock.
+/// `ETIMEDOUT` at the deadline, `EAGAIN` in [`without_waiting`]. The caller holds no lock.
 pub fn wait_until<T>(
     queue: &WaitQueue,
     deadline: Deadline,
@@ -208,6 +234,9 @@ pub fn wait_until<T>(
         return Ok(v);
     }
     let me = waiter();
+    if me.hurries() {
+        return Err(Errno::EAGAIN);
+    }
     let token = queue.add(me.clone(), false);
     let r = loop {
         if let Some(v) = cond() {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use doppel_machine::user::UserPtr;
 
 use super::steps::{Step, armed, file};
-use crate::core::sched::PollEvents;
+use crate::core::sched::{PollEvents, without_waiting};
 use crate::objects::vfs::File;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::io::{Input, IoVec, Output};
@@ -119,9 +119,34 @@ fn at_position(f: &HeldFile, vectors: Vec<IoVec>, writes: bool) -> Result<usize>
     Ok(n)
 }
 
+/// Whether readers and writers of a file may wait for each other.
+fn may_wait(file: &HeldFile) -> bool {
+    !file.seekable() && file.ops().pollable()
+}
+
+/// What becomes of a transfer for which a file was not ready: it is armed, and what has come meanwhile is taken at once.
+fn again(a: &Args, request: &Arc<Request>, file: &HeldFile, writes: bool) -> Result<Step> {
+    let wanted = if writes { PollEvents::OUT } else { PollEvents::IN };
+    if request.is_armed() || armed(request, file, wanted).is_empty() {
+        return Ok(Step::Waits);
+    }
+    transfer(a, request)
+}
+
+/// A buffer of a group that was not used.
+fn give_back(request: &Request, vectors: &[IoVec], flags: u32) {
+    if flags & CqeFlags::BUFFER.bits() == 0 {
+        return;
+    }
+    let mut provided = request.ring.provided.lock();
+    if let (Some(group), Some(v)) = (provided.get_mut(&request.sqe.buffer), vectors.first()) {
+        group.push_front(Buffer { at: v.base.0, len: v.len as u64, id: (flags >> 16) as u16 });
+    }
+}
+
 /// Whether a file that may have its readers and writers wait has them wait now: it is armed then.
 fn must_wait(request: &Request, file: &HeldFile, writes: bool) -> bool {
-    if file.seekable() || !file.ops().pollable() {
+    if !may_wait(file) {
         return false;
     }
     let wanted = if writes { PollEvents::OUT } else { PollEvents::IN };
@@ -163,6 +188,16 @@ pub(super) fn transfer(a: &Args, request: &Arc<Request>) -> Result<Step> {
     let n = match place {
         Some(at) if writes => write_at(&file, &mut Input::iovecs(vectors), at)?,
         Some(at) => read_at(&file, &mut Output::iovecs(vectors), at)?,
+        None if may_wait(&file) => {
+            // Somebody else may have taken what it was ready for.
+            match without_waiting(|| at_position(&file, vectors.clone(), writes)) {
+                Err(Errno::EAGAIN) => {
+                    give_back(request, &vectors, flags);
+                    return again(a, request, &file, writes);
+                }
+                n => n?,
+            }
+        }
         None => at_position(&file, vectors, writes)?,
     };
     Ok(Step::With(n as i64, flags))
