@@ -848,7 +848,8 @@ def test_shares_of_the_network_service(server):
 def test_networks_with_subnets(server):
     more = NetworkSubnet(subnet="fd00:221::/64", gateway="fd00:221::9")
     made = VirtualNetwork.create("sdk-subnet", subnets=["10.221.0.0/24", more])
-    assert [(s.subnet, s.gateway) for s in made.subnets] == [("10.221.0.0/24", "10.221.0.1"), (more.subnet, more.gateway)]
+    shown = [(s.subnet, s.gateway) for s in made.subnets]
+    assert shown == [("10.221.0.0/24", "10.221.0.1"), (more.subnet, more.gateway)]
     on = NetworkMembership(name="sdk-subnet", ip4="10.221.0.7")
     with Sandbox.create("busybox", network=on) as sandbox:
         assert (sandbox.info()).addresses == {"sdk-subnet": ["10.221.0.7", "fd00:221::1"]}

@@ -147,8 +147,9 @@ class AsyncSandbox:
 
         It has no network unless asked for: with `network` (`True`, or the name of one, whose sandboxes find each other
         by name; a `NetworkMembership` for an address out of its subnet or further names; or several), or by publishing
-        `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it reaches public addresses, and private ones that `allow` names (`10.0.0.0/8:443`). `rules` come before those: the
-        first that fits decides. `dns` is another name server than the host's, `network_rate` the most bytes a second,
+        `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it reaches public addresses,
+        and private ones that `allow` names (`10.0.0.0/8:443`). `rules` come before those: the first that fits decides.
+        `dns` is another name server than the host's, `network_rate` the most bytes a second,
         `network_weight` (100 unless said) its share of the network service's work beside others that are busy, and
         `network_guarantee` bytes a second that go before that share is looked at.
 
