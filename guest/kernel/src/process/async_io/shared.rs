@@ -33,11 +33,6 @@ impl Shared {
         self.object.len()
     }
 
-    /// Its pages.
-    pub fn object(&self) -> &Arc<Object> {
-        &self.object
-    }
-
     /// Maps it for the program, at a place that is free; gives the address.
     pub fn map(&self, mm: &Mm, name: &str) -> Result<u64> {
         let file = File::anon(Arc::new(Named), format!("/{name} (deleted)"), OpenFlags::RDWR);

@@ -45,7 +45,7 @@ pub(super) fn sys_io_uring_setup(a: &Args, entries: u32, at: UserPtr) -> Result<
     let rings = Rings::new(entries, flags, &mut params)?;
     params.features = Features::all().bits();
     at.write(&params)?;
-    let ring: Arc<Uring> = Uring::new(a.thread.process.me.clone(), rings, flags);
+    let ring: Arc<Uring> = Uring::new(rings, flags);
     if !flags.contains(SetupFlags::R_DISABLED) {
         check_issuer(a, &ring)?;
     }

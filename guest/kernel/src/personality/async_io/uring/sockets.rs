@@ -60,7 +60,7 @@ pub(super) fn send(a: &Args, request: &Arc<Request>) -> Result<Step> {
         return Err(Errno::EINVAL);
     }
     let file = file(a, request)?;
-    let socket = Sock::of(HeldFile::new((**file).clone()))?;
+    let socket = Sock::of(&**file)?;
     let given = MsgFlags::from_bits_retain(sqe.op_flags);
     let flags = given | MsgFlags::DONTWAIT;
     let sent = try_for(request, &file, PollEvents::OUT, !given.contains(MsgFlags::DONTWAIT), || {
@@ -87,7 +87,7 @@ pub(super) fn receive(a: &Args, request: &Arc<Request>) -> Result<Step> {
         return Err(Errno::EINVAL);
     }
     let file = file(a, request)?;
-    let socket = Sock::of(HeldFile::new((**file).clone()))?;
+    let socket = Sock::of(&**file)?;
     let given = MsgFlags::from_bits_retain(sqe.op_flags);
     let flags = given | MsgFlags::DONTWAIT;
     let waits = !given.contains(MsgFlags::DONTWAIT);
@@ -139,7 +139,7 @@ pub(super) fn accept(a: &Args, request: &Arc<Request>) -> Result<Step> {
         return Err(Errno::EINVAL);
     }
     let file = file(a, request)?;
-    let socket = Sock::of(HeldFile::new((**file).clone()))?;
+    let socket = Sock::of(&**file)?;
     loop {
         let new = try_for(request, &file, PollEvents::IN, true, || {
             take_connection(a, &socket, UserPtr(sqe.addr), UserPtr(sqe.off), flags, true)
@@ -164,24 +164,18 @@ pub(super) fn connect(a: &Args, request: &Arc<Request>) -> Result<Step> {
         return Err(Errno::EINVAL);
     }
     let file = file(a, request)?;
-    let socket = Sock::of(HeldFile::new((**file).clone()))?;
+    let socket = Sock::of(&**file)?;
     let len = i32::try_from(sqe.off).map_err(|_| Errno::EINVAL)?;
     let to = address(UserPtr(sqe.addr), len, socket.ops.common().domain)?;
-    if request.is_armed() && (file.poll(None) & (PollEvents::OUT | PollEvents::ALWAYS)).is_empty() {
+    let begun = request.is_armed();
+    if begun && (file.poll(None) & (PollEvents::OUT | PollEvents::ALWAYS)).is_empty() {
         return Ok(Step::Waits);
     }
-    let begun = request.is_armed();
-    loop {
-        match socket.ops.connect(&to, true) {
-            // It was this request that connected it.
-            Err(Errno::EISCONN) if begun => return Ok(Step::Done(0)),
-            Err(Errno::EINPROGRESS | Errno::EALREADY | Errno::EAGAIN) => {
-                let was_armed = request.is_armed();
-                if was_armed || armed(request, &file, PollEvents::OUT).is_empty() {
-                    return Ok(Step::Waits);
-                }
-            }
-            r => return r.map(|()| Step::Done(0)),
-        }
-    }
+    let connected = try_for(request, &file, PollEvents::OUT, true, || match socket.ops.connect(&to, true) {
+        // It was this request that connected it.
+        Err(Errno::EISCONN) if begun => Ok(()),
+        Err(Errno::EINPROGRESS | Errno::EALREADY) => Err(Errno::EAGAIN),
+        r => r,
+    })?;
+    Ok(connected.map_or(Step::Waits, |()| Step::Done(0)))
 }

@@ -26,12 +26,6 @@ pub(super) enum Step {
     Waits,
 }
 
-impl From<Result<u64>> for Step {
-    fn from(result: Result<u64>) -> Self {
-        Self::Done(result.map_or_else(failed, u64::cast_signed))
-    }
-}
-
 /// What serves an operation.
 type Serve = fn(&Args, &Arc<Request>) -> Result<Step>;
 
@@ -97,8 +91,7 @@ pub(super) fn file(a: &Args, request: &Request) -> Result<Arc<HeldFile>> {
     }
     let fd = request.sqe.fd;
     let file = if request.sqe.flags().contains(SqeFlags::FIXED_FILE) {
-        let place = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
-        request.ring.files.lock().get(place).cloned().flatten().ok_or(Errno::EBADF)?
+        request.ring.file_at(fd)?
     } else {
         Arc::new(HeldFile::new(a.thread.file(fd)?.clone()))
     };
@@ -197,9 +190,7 @@ fn step(a: &Args, request: &Arc<Request>) -> Result<()> {
 
 /// Tells of a completion of a request that goes on.
 pub(super) fn tell_more(request: &Request, result: i64, flags: u32) -> Result<()> {
-    let cqe =
-        Cqe { user_data: request.sqe.user_data, result: result as i32, flags: flags | CqeFlags::MORE.bits() };
-    request.ring.post(cqe, request.later.load(Ordering::SeqCst))
+    request.tell(result, flags | CqeFlags::MORE.bits())
 }
 
 /// Whether a result keeps linked requests from beginning.
@@ -234,8 +225,7 @@ pub(super) fn finish(request: &Request, result: i64, flags: u32) -> Result<()> {
     }
     let silent = request.sqe.flags().contains(SqeFlags::CQE_SKIP_SUCCESS) && result >= 0;
     if !silent {
-        let cqe = Cqe { user_data: request.sqe.user_data, result: result as i32, flags };
-        request.ring.post(cqe, request.later.load(Ordering::SeqCst))?;
+        request.tell(result, flags)?;
     }
     let mut next = request.next.lock().take();
     let goes_on = !breaks(request, result) || request.sqe.flags().contains(SqeFlags::HARDLINK);

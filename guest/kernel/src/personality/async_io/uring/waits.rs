@@ -209,10 +209,7 @@ fn cancel_matching(
     }
     let file = match flags & FD {
         0 => None,
-        _ if flags & FD_FIXED != 0 => {
-            let place = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
-            Some(ring.files.lock().get(place).cloned().flatten().ok_or(Errno::EBADF)?.id)
-        }
+        _ if flags & FD_FIXED != 0 => Some(ring.file_at(fd)?.id),
         _ => Some(a.thread.file(fd)?.id),
     };
     let by_data = flags & (FD | ANY | OP) == 0 || flags & USERDATA != 0;

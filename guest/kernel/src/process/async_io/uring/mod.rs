@@ -59,7 +59,6 @@ struct Counter {
 /// An instance.
 pub struct Uring {
     me: Weak<Self>,
-    owner: Weak<Process>,
     /// Shared memory.
     pub rings: Rings,
     /// How it was set up.
@@ -101,11 +100,10 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// An instance of `owner`.
-    pub fn new(owner: Weak<Process>, rings: Rings, flags: SetupFlags) -> Arc<Self> {
+    /// An instance.
+    pub fn new(rings: Rings, flags: SetupFlags) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
-            owner,
             rings,
             flags,
             disabled: AtomicBool::new(flags.contains(SetupFlags::R_DISABLED)),
@@ -129,9 +127,10 @@ impl Uring {
         })
     }
 
-    /// The process that has made it.
-    pub fn owner(&self) -> Option<Arc<Process>> {
-        self.owner.upgrade()
+    /// The registered file at a place; EBADF if there is none.
+    pub fn file_at(&self, place: i32) -> Result<Arc<HeldFile>> {
+        let place = usize::try_from(place).map_err(|_| Errno::EBADF)?;
+        self.files.lock().get(place).cloned().flatten().ok_or(Errno::EBADF)
     }
 
     /// Notes a request that waits.
@@ -142,11 +141,6 @@ impl Uring {
     /// Requests that wait and are meant.
     pub fn waiting(&self, mut meant: impl FnMut(&Request) -> bool) -> Vec<Arc<Request>> {
         self.pending.lock().values().filter(|r| meant(r)).cloned().collect()
-    }
-
-    /// How many wait.
-    pub fn waiting_count(&self) -> usize {
-        self.pending.lock().len()
     }
 
     /// A request waits no more.

@@ -6,12 +6,12 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use doppel_machine::sync::SpinLock;
 
 use super::Uring;
-use super::layout::{Sqe, SqeFlags};
+use super::layout::{Cqe, Sqe, SqeFlags};
 use crate::core::sched::{PollEvents, PollTable, Wake};
 use crate::core::time::{Expire, TimerId};
-use crate::kernel;
 use crate::process::async_io::held::HeldFile;
 use crate::process::task::Process;
+use crate::{Result, kernel};
 
 /// A request.
 pub struct Request {
@@ -182,6 +182,12 @@ impl Request {
     /// Somebody goes on with it now: what wakes it from now on does so again.
     pub fn taken_up(&self) {
         self.due.store(false, Ordering::SeqCst);
+    }
+
+    /// Tells its program of a completion.
+    pub fn tell(&self, result: i64, flags: u32) -> Result<()> {
+        let cqe = Cqe { user_data: self.sqe.user_data, result: result as i32, flags };
+        self.ring.post(cqe, self.later.load(Ordering::SeqCst))
     }
 
     /// Ends it without a completion.
