@@ -37,7 +37,8 @@ CASE(uring_requests) {
     for (unsigned i = 0; i < 3; i++) array[i] = i;
     *tail = 3;
     CHECK(syscall(SYS_io_uring_enter, ring, 3, 0, 0, NULL, 0) == 3);
-    CHECK(*end == 1 && cqes[0].user_data == 3);
+    // The timeout may be over by now, on a busy host.
+    CHECK(*end >= 1 && cqes[0].user_data == 3);
     ready();
     CHECK(write(p[1], "after", 5) == 5);
     CHECK(syscall(SYS_io_uring_enter, ring, 0, 3, IORING_ENTER_GETEVENTS, NULL, 0) == 0);
