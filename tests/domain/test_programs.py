@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from conftest import BUILD, DOPPEL, domain_memory
 
 THREADED_C = r"""
@@ -101,11 +102,23 @@ def test_code_rewritten_under_threads(place, need):
     assert run_copy(place, "late", "threads").ok() == "threads ok\n"
 
 
-def test_late_patches_are_fast(domain, need):
+def test_calls_that_become_jumps_with_what_is_behind(place, need):
+    """Threads that wait, signals, children, jumps, single steps and changes of the text, wherever the jump is."""
+    need("behind")
+    if place.name == "native":
+        assert place.run("/t/behind").ok() == "behind ok\n"
+        return
+    assert run_copy(place, "behind", "patched").ok() == "behind ok\n"
+    assert run_copy(place, "behind", opts=("--no-patch",)).ok() == "behind ok\n"
+
+
+@pytest.mark.parametrize("number", ["known", "in a register"])
+def test_late_patches_are_fast(domain, need, number):
     """A program from no image, static: its calls become several times faster."""
     need("late")
-    fast = float(run_copy(domain, "late", "speed").ok())
-    slow = float(run_copy(domain, "late", "speed", opts=("--no-patch",)).ok())
+    more = ["speed"] + ["register"] * (number != "known")
+    fast = float(run_copy(domain, "late", *more).ok())
+    slow = float(run_copy(domain, "late", *more, opts=("--no-patch",)).ok())
     assert fast * 5 < slow, (fast, slow)
 
 

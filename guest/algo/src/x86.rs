@@ -209,6 +209,42 @@ fn vector(map: u8, op: u8, evex: bool) -> Option<Form> {
     }
 }
 
+/// The length of the instruction at the start of `code`, if it does the same at any other address: it is one of the usual
+/// moves, comparisons and calculations, names no memory relative to its own address, and control goes on behind it.
+#[must_use]
+pub fn movable(code: &[u8]) -> Option<usize> {
+    let rex = usize::from(code.first()? & 0xf0 == 0x40);
+    let form = match *code.get(rex)? {
+        // Arithmetic, `movsxd`, `test`, `xchg`, `mov`, `lea`, shifts, `not` and `neg`, `inc` and `dec`.
+        op @ (0x00..=0x3b
+        | 0x63
+        | 0x81
+        | 0x83..=0x8b
+        | 0x8d
+        | 0xc0
+        | 0xc1
+        | 0xc6
+        | 0xc7
+        | 0xd1
+        | 0xd3
+        | 0xf6
+        | 0xf7
+        | 0xfe)
+            if op > 0x3f || op & 7 < 4 =>
+        {
+            *code.get(rex + 1)?
+        }
+        // With an immediate operand and no other; their length has no address in it.
+        op if matches!(op, 0xa8 | 0xa9 | 0xb0..=0xbf) || op < 0x40 && matches!(op & 7, 4 | 5) => 0xc0,
+        _ => return None,
+    };
+    // Relative to the next instruction.
+    if form & 0xc7 == 5 {
+        return None;
+    }
+    decode(code).filter(|i| i.next == Next::On).map(|i| i.len)
+}
+
 const START: u8 = 1;
 const BODY: u8 = 2;
 

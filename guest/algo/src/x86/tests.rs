@@ -86,3 +86,59 @@ fn what_lies_behind_a_return_is_not_reached() {
     let code = [&[0xff, 0x20][..], &GETPID].concat();
     assert!(!reaches(&code, 2, 5));
 }
+
+#[test]
+fn what_may_move_does_the_same_elsewhere() {
+    // cmp rax, -4095; mov rdi, rax; test rax, rax; mov [rsp+8], rax; mov eax, [rbx+rcx*4]; neg eax; lea rdi, [rsp+16].
+    for code in [
+        &[0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff][..],
+        &[0x48, 0x89, 0xc7],
+        &[0x48, 0x85, 0xc0],
+        &[0x48, 0x89, 0x44, 0x24, 0x08],
+        &[0x8b, 0x04, 0x8b],
+        &[0xf7, 0xd8],
+        &[0x48, 0x8d, 0x7c, 0x24, 0x10],
+    ] {
+        assert_eq!(movable(code), Some(code.len()), "{code:02x?}");
+    }
+    // mov rax, [rip+8]; a call; a jump; a branch; ret; syscall; int3; a prefix; rep movsb; half an instruction.
+    for code in [
+        &[0x48, 0x8b, 0x05, 8, 0, 0, 0][..],
+        &[0xe8, 0, 0, 0, 0],
+        &[0xeb, 3, 0],
+        &[0x73, 1, 0],
+        &[0xc3, 0, 0],
+        &[0x0f, 0x05, 0],
+        &[0xcc, 0, 0],
+        &[0x64, 0x8b, 0x00],
+        &[0xf3, 0xa4, 0],
+        &[0x48, 0x3d, 0x01],
+    ] {
+        assert_eq!(movable(code), None, "{code:02x?}");
+    }
+}
+
+/// Whatever may move has a length and an operand as a disassembler sees them.
+#[test]
+fn what_may_move_agrees_with_a_disassembler() {
+    let mut seed = 0x1234_5678_9abc_def1u64;
+    let mut random = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let mut moved = 0;
+    for _ in 0..500_000 {
+        let mut code = [0u8; 16];
+        code[..8].copy_from_slice(&random().to_le_bytes());
+        code[8..].copy_from_slice(&random().to_le_bytes());
+        let theirs = iced_x86::Decoder::new(64, &code, 0).decode();
+        let Some(len) = movable(&code).filter(|_| !theirs.is_invalid()) else { continue };
+        moved += 1;
+        assert_eq!(len, theirs.len(), "{code:02x?}");
+        assert!(!theirs.is_ip_rel_memory_operand(), "{code:02x?}");
+        assert_eq!(theirs.flow_control(), iced_x86::FlowControl::Next, "{code:02x?} {:?}", theirs.code());
+    }
+    assert!(moved > 50_000, "{moved}");
+}

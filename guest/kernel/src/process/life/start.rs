@@ -127,10 +127,27 @@ fn run_hook() -> bool {
     t.is_worker()
 }
 
+/// An `int3` of the current thread. True if it goes on: it stood behind a system call that is a jump by now.
+fn goes_on(t: &Thread, trapno: u64) -> bool {
+    const BREAKPOINT: u64 = 3;
+    let mut regs = t.task.regs();
+    // The program counter is behind the instruction.
+    match t.space().mm.behind_call(regs.rip.wrapping_sub(1)) {
+        Some(pc) if trapno == BREAKPOINT => {
+            regs.rip = pc;
+            t.task.set_regs(&regs);
+            true
+        }
+        _ => false,
+    }
+}
+
 /// The program of the current thread took an exception.
 pub fn fault(info: FaultInfo) {
     let t = current();
-    if info.signo == signal::sig::SIGTRAP && crate::process::ptrace::single_step(&t, info.trapno) {
+    if info.signo == signal::sig::SIGTRAP
+        && (crate::process::ptrace::single_step(&t, info.trapno) || goes_on(&t, info.trapno))
+    {
         return;
     }
     let (signo, code, addr) = match memory::handle_fault(&t.space().mm, &info) {

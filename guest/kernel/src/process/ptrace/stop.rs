@@ -293,8 +293,7 @@ pub fn single_step(t: &Thread, trapno: u64) -> bool {
     if t.ptrace.flags() & flag::STEP == 0 || trapno != DEBUG {
         return false;
     }
-    let pc = t.task.regs().rip;
-    t.space().mm.original_pc(pc) != pc
+    t.space().mm.is_inside(t.task.regs().rip)
 }
 
 /// Before a handler's frame is built: it must not hold the tracer's trap flag.

@@ -129,8 +129,7 @@ pub(super) fn build(t: &Arc<Thread>, info: &SigInfo, action: &Action, back: SigS
             regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15, regs.rdi, regs.rsi,
             regs.rbp, regs.rbx, regs.rdx, regs.rax, regs.rcx, regs.rsp,
         ],
-        // Only a program that was interrupted elsewhere can stand in a trampoline.
-        rip: if t.task.is_after_call() { regs.rip } else { t.space().mm.original_pc(regs.rip) },
+        rip: t.space().mm.shown_pc(regs.rip, t.task.is_after_call()),
         rflags: regs.rflags,
         selectors: [USER_CS as u16, 0, 0, USER_SS as u16],
         err: fault[1],

@@ -1,9 +1,15 @@
 //! Patches made at run time: system calls in code that no image was scanned for, made into jumps (docs/design.md §4).
 //!
-//! A site is patched after [`ENOUGH`] traps from it in a row, by rule a of `doppel_abi_image::patch` only: the `mov` of
-//! the number before it becomes a jump to a slot. That it is a `mov` is proven, not guessed: a return address on the
-//! stack shows which function was called, disassembly from its start reaches the `mov` and the call behind it, and
-//! nothing it reaches goes into the middle of the `mov`. What cannot be proven so goes on trapping.
+//! A site is patched after [`ENOUGH`] traps from it in a row, by one of two rules.
+//!
+//! Rule a of `doppel_abi_image::patch`: the `mov` of the number before the call becomes a jump to a slot. That it is a `mov`
+//! is proven, not guessed: a return address on the stack shows which function was called, disassembly from its start reaches
+//! the `mov` and the call behind it, and nothing it reaches goes into the middle of the `mov`.
+//!
+//! Rule c, for what is left: the call itself and the beginning of the instruction behind it become a jump; the slot makes the
+//! call, does that instruction, and jumps behind it. Both are instructions, as they were executed. A thread, a signal's frame or a
+//! jump may stand between them: the third byte of the jump is there, and the slot lies where that is an `int3`, which
+//! leads to the slot ([`Mm::behind_call`]). What has no such instruction behind it goes on trapping.
 //!
 //! Key types: [`RuntimePatches`] (the patches of one space), [`Traps`] (how often sites trapped). Text is written only while
 //! the space is halted ([`Space::halted`]), and only in private mappings that are executable and not writable; before
@@ -12,20 +18,22 @@
 //! for another site, so a thread that stands in one stays right whatever becomes of the site.
 //! Lock order: no lock is held when a space is halted; the map's lock is taken while it is.
 
-use alloc::collections::BTreeMap;
-use alloc::vec;
+mod site;
+mod slots;
+
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use doppel_abi_image::patch::{ENTRY_SLOT, SLOT};
-use doppel_abi_linux::syscalls::nr;
 use doppel_abi_machine::boot_flags;
 use doppel_abi_machine::layout::{USER_END, USER_START};
-use doppel_algo::x86;
 use doppel_machine::sync::SpinGuard;
 use doppel_machine::task::UserContext;
 use doppel_machine::user::UserPtr;
 use doppel_machine::{boot, host};
+
+use site::{JUMP, REACH, Site};
+use slots::REGION;
+pub(super) use slots::RuntimePatches;
 
 use super::OTHERS;
 use super::map::Inner;
@@ -40,21 +48,6 @@ use crate::core::sched::{Runnable, Space};
 const ENOUGH: u64 = 10;
 /// Places in a table of traps: more sites that trap in turns are not patched.
 const COUNTED: usize = 64;
-/// Slots of a space.
-const SLOTS: usize = 512;
-/// Changes of its text a space may cost, taking back included: each of them halts it.
-const CHANGES: u32 = 2048;
-/// How far from the start of its function a site may be.
-const FAR: u64 = 4096;
-/// How much is looked at behind it.
-const BEHIND: u64 = 256;
-/// Words on the stack that are looked at.
-const WORDS: usize = 64;
-/// How far slots may be from a site.
-const REACH: u64 = (1 << 31) - (1 << 20);
-/// Bytes of the jump.
-const JUMP: usize = 5;
-
 /// How often system calls trapped, by address: the address and below it a count of 16 bits.
 pub(super) struct Traps(Vec<AtomicU64>);
 
@@ -86,83 +79,6 @@ impl Traps {
     }
 }
 
-/// One site: the `mov` before a system call.
-#[derive(Clone, Copy)]
-struct Site {
-    /// Address and bytes of the `mov`.
-    mov: u64,
-    len: usize,
-    /// What the jump replaces.
-    original: [u8; JUMP],
-    /// The number it loads.
-    number: u32,
-}
-
-impl Site {
-    /// The address of the system call instruction.
-    fn call(&self) -> u64 {
-        self.mov + self.len as u64
-    }
-
-    fn jump(&self, slot: u64) -> [u8; JUMP] {
-        let d = (slot.wrapping_sub(self.mov + JUMP as u64) as u32).to_le_bytes();
-        [0xe9, d[0], d[1], d[2], d[3]]
-    }
-
-    /// The slot's code, as `doppel_abi_image::patch` describes it.
-    fn slot_code(&self, slot: u64) -> Vec<u8> {
-        let mut code = Vec::with_capacity(SLOT as usize);
-        code.push(0xb8);
-        code.extend(self.number.to_le_bytes());
-        code.extend([0x48, 0x8d, 0x0d]);
-        code.extend(((self.call() + 2).wrapping_sub(slot + 12) as u32).to_le_bytes());
-        code.extend([0x65, 0xff, 0x24, 0x25]);
-        code.extend(ENTRY_SLOT.to_le_bytes());
-        code.resize(SLOT as usize, 0xcc);
-        code
-    }
-}
-
-/// The patches of a space.
-#[derive(Clone, Default)]
-pub(super) struct RuntimePatches {
-    /// Where the slots are, once there are any.
-    region: Option<u64>,
-    /// What each slot stands for.
-    slots: Vec<Site>,
-    /// Slots whose sites jump to them, by site.
-    live: BTreeMap<u64, usize>,
-    changes: u32,
-}
-
-impl RuntimePatches {
-    fn slot(&self, n: usize) -> u64 {
-        self.region.unwrap_or(0) + n as u64 * SLOT
-    }
-
-    fn region_hit(&self, start: u64, end: u64) -> bool {
-        self.region.is_some_and(|r| start < r + SLOTS as u64 * SLOT && end > r)
-    }
-
-    /// The patches with bytes in `start..end`: slot number and site.
-    fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = (usize, &Site)> {
-        let from = start.saturating_sub(JUMP as u64 - 1);
-        self.live.range(from..end.max(from)).filter_map(|(_, n)| Some((*n, self.slots.get(*n)?)))
-    }
-
-    /// Whether a change of `start..end` concerns patches.
-    fn concerns(&self, start: u64, end: u64) -> bool {
-        self.region_hit(start, end) || self.overlapping(start, end).next().is_some()
-    }
-
-    /// What a program counter inside a slot stands for: the `mov` at its beginning, else the call.
-    pub fn original_pc(&self, pc: u64) -> Option<u64> {
-        let at = pc.checked_sub(self.region?)?;
-        let site = self.slots.get((at / SLOT) as usize)?;
-        Some(if at % SLOT == 0 { site.mov } else { site.call() })
-    }
-}
-
 /// Whether patches are wanted at all.
 pub(crate) struct Enabled(bool);
 
@@ -191,100 +107,18 @@ pub fn trapped<R: Runnable<Memory = Mm>>(t: &R, watched: impl FnOnce() -> bool) 
 /// Patches the site the registers come from; `None` if it stays as it is.
 fn patch<R: Runnable<Memory = Mm>>(space: &alloc::sync::Arc<Space<R>>, regs: &UserContext) -> Option<()> {
     let mm = &space.mm;
-    let site = site_before(regs)?;
-    let (low, high) = mm.suitable(&site)?;
-    if !called_at(regs).into_iter().any(|start| start >= low && proven(&site, start, high)) {
+    let load = site::load_before(regs).filter(|site| {
+        mm.suitable(site).is_some_and(|(low, high)| {
+            let starts = site::called_at(regs);
+            starts.into_iter().any(|start| start >= low && site::proven(site, start, high))
+        })
+    });
+    let call = || site::call_at(regs).filter(|site| mm.suitable(site).is_some());
+    let site = load.or_else(call)?;
+    if !mm.lock().runtime_patches.may_change(&site) {
         return None;
     }
-    {
-        let mut g = mm.lock();
-        if g.runtime_patches.changes >= CHANGES || g.runtime_patches.live.contains_key(&site.mov) {
-            return None;
-        }
-        g.runtime_patches.changes += 1;
-    }
     space.halted(|| mm.apply(&site)).ok()?
-}
-
-/// The `mov` before the system call that has just trapped, if its bytes look so and loaded the number in use.
-fn site_before(regs: &UserContext) -> Option<Site> {
-    const NEVER: [u32; 5] = [nr::RT_SIGRETURN, nr::CLONE, nr::FORK, nr::VFORK, nr::CLONE3];
-    let number = u32::try_from(regs.orig_rax).ok().filter(|n| n >> 31 == 0 && !NEVER.contains(n))?;
-    let from = regs.rip.checked_sub(9)?;
-    let code: [u8; 9] = UserPtr(from).peek().ok()?;
-    let loads = code[3..7] == number.to_le_bytes() && code[7..] == [0x0f, 0x05];
-    let len = match code[..3] {
-        _ if !loads => return None,
-        [.., 0xb8] => 5,
-        [0x48, 0xc7, 0xc0] => 7,
-        _ => return None,
-    };
-    let original = code[7 - len..7 - len + JUMP].try_into().ok()?;
-    let site = Site { mov: regs.rip - 2 - len as u64, len, original, number };
-    // All of it lies in one page, so that it has one protection whatever happens.
-    (page_down(site.mov) == page_down(regs.rip - 1)).then_some(site)
-}
-
-/// Starts of functions that may have been called, innermost first: what the calls before the return addresses on
-/// the stack lead to.
-fn called_at(regs: &UserContext) -> Vec<u64> {
-    let mut stack = vec![0u8; WORDS * 8];
-    let n = UserPtr(regs.rsp).read_some(&mut stack).unwrap_or(0);
-    let words = stack[..n].chunks_exact(8).filter_map(|w| Some(u64::from_le_bytes(w.try_into().ok()?)));
-    let mut found = Vec::new();
-    for back in words.filter(|w| (USER_START + 7..USER_END).contains(w)) {
-        if let Some(start) = callee(regs, back) {
-            found.push(start);
-            found.extend(jumps_on(start));
-        }
-    }
-    found
-}
-
-/// Where the call before the return address `back` leads.
-fn callee(regs: &UserContext, back: u64) -> Option<u64> {
-    let code: [u8; 7] = UserPtr(back - 7).peek().ok()?;
-    let rel = i64::from(i32::from_le_bytes([code[3], code[4], code[5], code[6]]));
-    let low = [regs.rax, regs.rcx, regs.rdx, regs.rbx, regs.rsp, regs.rbp, regs.rsi, regs.rdi];
-    let high = [regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15];
-    match code {
-        [_, _, 0xe8, ..] => Some(back.wrapping_add_signed(rel)),
-        [_, 0xff, 0x15, ..] => UserPtr(back.wrapping_add_signed(rel)).peek().ok(),
-        // By a register, if it still holds the address.
-        [.., 0x41, 0xff, r @ 0xd0..=0xd7] => Some(high[usize::from(r - 0xd0)]),
-        [.., 0xff, r @ 0xd0..=0xd7] => Some(low[usize::from(r - 0xd0)]),
-        _ => None,
-    }
-}
-
-/// Where code that is only a jump leads: a call through a procedure linkage table.
-fn jumps_on(at: u64) -> Option<u64> {
-    let mut code: [u8; 11] = UserPtr(at).peek().ok()?;
-    let mut end = at;
-    if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
-        code.rotate_left(4);
-        end += 4;
-    }
-    if code[0] == 0xf2 {
-        code.rotate_left(1);
-        end += 1;
-    }
-    let rel = |b: &[u8]| Some(i64::from(i32::from_le_bytes(b.try_into().ok()?)));
-    match code {
-        [0xff, 0x25, ..] => UserPtr((end + 6).wrapping_add_signed(rel(&code[2..6])?)).peek().ok(),
-        [0xe9, ..] => Some((end + 5).wrapping_add_signed(rel(&code[1..5])?)),
-        _ => None,
-    }
-}
-
-/// Whether disassembly from `start`, in a mapping that ends at `high`, proves the site.
-fn proven(site: &Site, start: u64, high: u64) -> bool {
-    let end = (site.call() + 2 + BEHIND).min(high);
-    if start > site.mov || site.mov - start > FAR {
-        return false;
-    }
-    let mut code = vec![0u8; (end - start) as usize];
-    UserPtr(start).peek_bytes(&mut code).is_ok() && x86::reaches(&code, (site.mov - start) as usize, site.len)
 }
 
 /// Whether text may be changed there.
@@ -312,41 +146,29 @@ impl Mm {
     /// The mapping around a site whose text may be changed.
     fn suitable(&self, site: &Site) -> Option<(u64, u64)> {
         let g = self.lock();
-        let (start, end, v) = g.map.get(site.mov).filter(|(_, _, v)| changeable(v))?;
-        (site.call() + 2 <= start + v.mapped_len(end - start)).then_some((start, end))
+        let (start, end, v) = g.map.get(site.at).filter(|(_, _, v)| changeable(v))?;
+        (site.end() <= start + v.mapped_len(end - start)).then_some((start, end))
     }
 
     /// Makes the site a jump. The space is halted.
     fn apply(&self, site: &Site) -> Option<()> {
         let g = &mut *self.lock();
-        let prot = g.map.get(site.mov).filter(|(_, _, v)| changeable(v))?.2.prot;
+        let prot = g.map.get(site.at).filter(|(_, _, v)| changeable(v))?.2.prot;
         // Everything may have changed before the others stopped.
-        let mut code = [0u8; 9];
-        let code = &mut code[..site.len + 2];
-        UserPtr(site.mov).peek_bytes(code).ok()?;
-        if !code.starts_with(&site.original) || !code.ends_with(&[0x0f, 0x05]) {
+        if !site.is_there() {
             return None;
         }
-        let region = self.slot_region(g, site.mov)?;
-        let same = |s: &Site| s.mov == site.mov && s.len == site.len && s.number == site.number;
-        let n = match g.runtime_patches.slots.iter().position(same) {
-            Some(n) => n,
-            None if g.runtime_patches.slots.len() < SLOTS => g.runtime_patches.slots.len(),
-            None => return None,
-        };
-        let slot = region + n as u64 * SLOT;
-        if site.mov.abs_diff(slot) > REACH {
-            return None;
-        }
-        if n == g.runtime_patches.slots.len() {
+        let region = self.slot_region(g, site.at)?;
+        let slot = g.runtime_patches.place(region, site)?;
+        if !g.runtime_patches.has(slot) {
             if !write_text(slot, &site.slot_code(slot), Prot::RX) {
                 return None;
             }
-            g.runtime_patches.slots.push(*site);
+            g.runtime_patches.add(slot, *site);
         }
         // From here on it may be in the text: known before it is.
-        g.runtime_patches.live.insert(site.mov, n);
-        write_text(site.mov, &site.jump(slot), prot).then_some(())
+        g.runtime_patches.jumps(site, slot);
+        write_text(site.at, &site.jump(slot), prot).then_some(())
     }
 
     /// Where the slots are; maps them near `site` the first time.
@@ -354,7 +176,7 @@ impl Mm {
         if let Some(r) = g.runtime_patches.region {
             return Some(r);
         }
-        let len = SLOTS as u64 * SLOT;
+        let len = REGION;
         let near = REACH / 2;
         let low = site.saturating_sub(near).max(USER_START);
         let high = site.saturating_add(near).min(USER_END);
@@ -428,12 +250,28 @@ impl Mm {
                 task.set_regs(&regs);
             }
         });
-        g.runtime_patches.region = None;
-        g.runtime_patches.slots.clear();
         // Not again: the program wants these addresses.
-        g.runtime_patches.changes = CHANGES;
+        g.runtime_patches.end();
         // If the host cannot, the program's own call will fail in the same way.
-        self.unmap_locked(g, region, region + SLOTS as u64 * SLOT).unwrap_or_default()
+        self.unmap_locked(g, region, region + REGION).unwrap_or_default()
+    }
+
+    /// Where a program goes on that has come to an `int3` of ours: behind a system call that is a jump by now.
+    pub fn behind_call(&self, pc: u64) -> Option<u64> {
+        if !self.has_late.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.lock().runtime_patches.behind_call(pc)
+    }
+
+    /// As [`Mm::original_pc`], for a thread that is behind a call or not: then it can be in a slot of rule c only.
+    pub fn shown_pc(&self, pc: u64, behind_call: bool) -> u64 {
+        if behind_call && !self.has_late.load(Ordering::Relaxed) { pc } else { self.original_pc(pc) }
+    }
+
+    /// Whether a program counter is in code that stands for a part of one instruction of the program's.
+    pub fn is_inside(&self, pc: u64) -> bool {
+        self.original_pc(pc) != pc && !self.lock().runtime_patches.is_back(pc)
     }
 
     /// Shows the program's own text in bytes that were read at `at`.
@@ -442,10 +280,10 @@ impl Mm {
             return;
         }
         let g = self.lock();
-        for (n, site) in g.runtime_patches.overlapping(at, at.saturating_add(bytes.len() as u64)) {
-            let jump = site.jump(g.runtime_patches.slot(n));
+        for (slot, site) in g.runtime_patches.overlapping(at, at.saturating_add(bytes.len() as u64)) {
+            let jump = site.jump(slot);
             for (i, original) in site.original.iter().enumerate() {
-                let k = (site.mov + i as u64).checked_sub(at).map(|k| k as usize);
+                let k = (site.at + i as u64).checked_sub(at).map(|k| k as usize);
                 if let Some(b) = k.and_then(|k| bytes.get_mut(k)).filter(|b| **b == jump[i]) {
                     *b = *original;
                 }
@@ -462,18 +300,18 @@ impl Mm {
 
 /// Writes the original text of the patches in `start..end` back. The space is halted.
 fn take_back(g: &mut Inner, start: u64, end: u64) {
-    let list: Vec<(usize, Site)> = g.runtime_patches.overlapping(start, end).map(|(n, s)| (n, *s)).collect();
-    for (n, site) in list {
-        g.runtime_patches.live.remove(&site.mov);
-        let Some((_, _, v)) = g.map.get(site.mov) else { continue };
-        let (prot, jump) = (v.prot, site.jump(g.runtime_patches.slot(n)));
-        let page = page_down(site.mov);
+    let list: Vec<(u64, Site)> = g.runtime_patches.overlapping(start, end).map(|(n, s)| (n, *s)).collect();
+    for (slot, site) in list {
+        g.runtime_patches.taken_back(&site);
+        let Some((_, _, v)) = g.map.get(site.at) else { continue };
+        let (prot, jump) = (v.prot, site.jump(slot));
+        let page = page_down(site.at);
         // Behind the end of a file there is nothing; a page that was given back shows no jump.
         if host::protect_user(page, PAGE, Prot::RW.bits()).is_err() {
             continue;
         }
-        if UserPtr(site.mov).peek::<[u8; JUMP]>() == Ok(jump) {
-            write_text(site.mov, &site.original, prot);
+        if UserPtr(site.at).peek::<[u8; JUMP]>() == Ok(jump) {
+            write_text(site.at, &site.original, prot);
         } else {
             let back = host::protect_user(page, PAGE, prot.bits()).is_ok();
             assert!(back, "the protection of program text at {page:#x} cannot be given back");
