@@ -5,7 +5,7 @@
 //! In a clone pages that nobody has written to since are still in its frozen image ([`Place::Frozen`]): which ones
 //! is the kernel's business too.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use doppel_abi_machine::layout::{IMAGE_BASE, PAGEFILE_BASE};
 
@@ -84,6 +84,33 @@ pub fn load(from: Place) -> u32 {
 /// Writes an aligned word; whoever sees it sees what was written before.
 pub fn store(off: u64, value: u32) {
     word(window(off, 4)).store(value, Ordering::Release);
+}
+
+/// Two words of it that are accessed as one.
+fn long(address: u64) -> &'static AtomicU64 {
+    assert!(address.is_multiple_of(8), "a word is not aligned");
+    // SAFETY: as for `word`.
+    unsafe { AtomicU64::from_ptr(address as *mut u64) }
+}
+
+/// Copies a few bytes out of it, eight at a time from a multiple of eight on: that is quicker than [`read`].
+#[inline]
+pub fn read_words(from: Place, buf: &mut [u8]) {
+    let first = from.address(buf.len());
+    for (address, to) in (first..).step_by(8).zip(buf.chunks_exact_mut(8)) {
+        to.copy_from_slice(&long(address).load(Ordering::Relaxed).to_ne_bytes());
+    }
+}
+
+/// Copies a few bytes into it, as [`read_words`].
+#[inline]
+pub fn write_words(off: u64, buf: &[u8]) {
+    let first = window(off, buf.len());
+    for (address, from) in (first..).step_by(8).zip(buf.chunks_exact(8)) {
+        let mut word = [0; 8];
+        word.copy_from_slice(from);
+        long(address).store(u64::from_ne_bytes(word), Ordering::Relaxed);
+    }
 }
 
 /// Fills part of the page file with zeros.

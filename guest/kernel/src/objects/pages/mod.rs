@@ -260,6 +260,11 @@ fn tell(list: Vec<Segment>) {
     *page_file().said.lock() = list;
 }
 
+/// Whether whoever writes has to look where pages are, and to say so: the domain is a clone, or it is being frozen.
+pub fn pages_are_watched() -> bool {
+    page_file().is_watched()
+}
+
 /// Zeroes pages of the page file, giving them back to the host if that is worth it.
 fn wipe(mut page: u64, count: u64) {
     LOG.note(page, count);

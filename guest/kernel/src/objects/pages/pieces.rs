@@ -119,6 +119,16 @@ impl Object {
         self.put(offset, 4, false, |place, _, _| pagefile::store(place, word))
     }
 
+    /// Where it begins in the page file, if it is in one piece there.
+    pub fn place(&self) -> Option<u64> {
+        let g = self.inner.read();
+        let pages = g.size.div_ceil(PAGE);
+        match g.run_to_write(0, pages) {
+            (Some(at), n) if n == pages => Some(at * PAGE),
+            _ => None,
+        }
+    }
+
     /// Copies bytes out.
     pub fn copy_out(&self, offset: u64, bytes: &mut [u8]) {
         self.get(offset, bytes.len(), |place, done, len| pagefile::read(place, &mut bytes[done..][..len]));

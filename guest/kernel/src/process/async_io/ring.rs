@@ -4,7 +4,6 @@ use alloc::vec::Vec;
 
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
-use doppel_machine::user::{bytes_of, bytes_of_mut};
 
 use super::shared::Shared;
 use crate::memory::PAGE;
@@ -93,7 +92,7 @@ impl Ring {
     /// Adds an event; the caller has reserved room for it.
     pub fn post(&self, event: &IoEvent) -> Result<()> {
         let mut tail = self.tail.lock();
-        self.memory.write(at::EVENTS + u64::from(*tail) * EVENT, bytes_of(event))?;
+        self.memory.write(at::EVENTS + u64::from(*tail) * EVENT, event)?;
         *tail = (*tail + 1) % self.slots;
         self.memory.store(at::TAIL, *tail)
     }
@@ -104,8 +103,7 @@ impl Ring {
         let mut head = self.head();
         let n = most.min(self.count(head, tail) as usize);
         let events = (0..n).map(|_| {
-            let mut event = IoEvent::default();
-            self.memory.read(at::EVENTS + u64::from(head) * EVENT, bytes_of_mut(&mut event));
+            let event: IoEvent = self.memory.read(at::EVENTS + u64::from(head) * EVENT);
             head = (head + 1) % self.slots;
             event
         });

@@ -4,8 +4,11 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use doppel_machine::pagefile::{self, Place};
+use doppel_machine::user::{Pod, bytes_of, bytes_of_mut, zeroed};
+
 use crate::memory::{Backing, MapAt, Mm, PAGE, PageObject, Prot, VmFlags, Vma};
-use crate::objects::pages::Object;
+use crate::objects::pages::{Object, pages_are_watched};
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps};
 use crate::{Errno, Result};
@@ -13,6 +16,8 @@ use crate::{Errno, Result};
 /// Such memory. The program may write all of it at any time: what is read is checked, and read once.
 pub struct Shared {
     object: Arc<Object>,
+    /// Where it begins in the page file, if it is in one piece there; nobody can punch holes into it, so it stays there.
+    place: Option<u64>,
 }
 
 /// What /proc/PID/maps shows of it.
@@ -25,7 +30,8 @@ impl Shared {
     pub fn new(len: u64) -> Result<Self> {
         let object = Object::new(len.next_multiple_of(PAGE));
         object.reserve(0, object.len(), false)?;
-        Ok(Self { object })
+        let place = object.place();
+        Ok(Self { object, place })
     }
 
     /// Its size in bytes.
@@ -36,29 +42,59 @@ impl Shared {
     /// Maps it for the program, at a place that is free; gives the address.
     pub fn map(&self, mm: &Mm, name: &str) -> Result<u64> {
         let file = File::anon(Arc::new(Named), format!("/{name} (deleted)"), OpenFlags::RDWR);
-        let pages = Backing::Pages(self.object.clone());
+        let pages = Backing::Pages(Arc::new(Joined::new(&[(0, self)])));
         let vma = Vma::object(Prot::READ | Prot::WRITE, VmFlags::SHARED, pages, Some(file), 0);
         mm.map(MapAt::Hint(0), self.size(), vma, false)
     }
 
+    /// Where an offset is in the page file, if no lock is needed to know that.
+    #[inline]
+    fn direct(&self, offset: u64, len: usize) -> Option<u64> {
+        let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.object.len());
+        let place = self.place.filter(|_| inside && !pages_are_watched())?;
+        Some(place + offset)
+    }
+
     /// The word at an offset, which is a multiple of four.
+    #[inline]
     pub fn load(&self, offset: u64) -> u32 {
-        self.object.load(offset)
+        match self.direct(offset, 4) {
+            Some(at) => pagefile::load(Place::Own(at)),
+            None => self.object.load(offset),
+        }
     }
 
     /// Stores a word; whoever sees it sees what was written before.
+    #[inline]
     pub fn store(&self, offset: u64, word: u32) -> Result<()> {
-        self.object.store(offset, word)
+        match self.direct(offset, 4) {
+            Some(at) => pagefile::store(at, word),
+            None => self.object.store(offset, word)?,
+        }
+        Ok(())
     }
 
-    /// Copies bytes out.
-    pub fn read(&self, offset: u64, bytes: &mut [u8]) {
-        self.object.copy_out(offset, bytes);
+    /// Copies a value out; its offset is a multiple of eight.
+    #[inline]
+    pub fn read<T: Pod>(&self, offset: u64) -> T {
+        let mut value = zeroed::<T>();
+        let bytes = bytes_of_mut(&mut value);
+        match self.direct(offset, bytes.len()) {
+            Some(at) => pagefile::read_words(Place::Own(at), bytes),
+            None => self.object.copy_out(offset, bytes),
+        }
+        value
     }
 
-    /// Copies bytes in.
-    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.object.copy_in(offset, bytes)
+    /// Copies a value in; its offset is a multiple of eight.
+    #[inline]
+    pub fn write<T: Pod>(&self, offset: u64, value: &T) -> Result<()> {
+        let bytes = bytes_of(value);
+        match self.direct(offset, bytes.len()) {
+            Some(at) => pagefile::write_words(at, bytes),
+            None => self.object.copy_in(offset, bytes)?,
+        }
+        Ok(())
     }
 }
 

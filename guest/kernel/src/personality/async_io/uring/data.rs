@@ -14,9 +14,9 @@ use crate::objects::vfs::rw::{RW_MAX, read_at, read_iovecs, write_at};
 use crate::personality::Args;
 use crate::process::async_io::held::HeldFile;
 use crate::process::async_io::transfer::{self, Operation, Transfer};
-use crate::process::async_io::uring::Buffer;
 use crate::process::async_io::uring::layout::{CqeFlags, SetupFlags, Sqe, SqeFlags};
 use crate::process::async_io::uring::request::Request;
+use crate::process::async_io::uring::{Buffer, Uring};
 use crate::process::async_io::workers::{self, Job};
 use crate::{Errno, Result};
 
@@ -60,6 +60,14 @@ pub(super) fn selected(request: &Request, most: u32) -> Result<(IoVec, u32)> {
     Ok((IoVec { base: UserPtr(buffer.at), len: len as usize }, flags))
 }
 
+/// Whether the bytes that a request names lie in the registered buffer that it names.
+pub(super) fn is_registered(ring: &Uring, sqe: &Sqe) -> bool {
+    let buffers = ring.buffers.lock();
+    let buffer = buffers.as_ref().and_then(|b| b.get(usize::from(sqe.buffer)));
+    let end = sqe.addr.checked_add(sqe.len.into());
+    buffer.zip(end).is_some_and(|(b, end)| sqe.addr >= b.at && end <= b.at + b.len)
+}
+
 /// The program's buffers, and flags of the completion.
 fn vectors(request: &Request) -> Result<(Vec<IoVec>, u32)> {
     let sqe = &request.sqe;
@@ -72,10 +80,7 @@ fn vectors(request: &Request) -> Result<(Vec<IoVec>, u32)> {
         match sqe.opcode {
             op::READV | op::WRITEV => read_iovecs(UserPtr(sqe.addr), sqe.len as usize)?,
             op::READ_FIXED | op::WRITE_FIXED => {
-                let buffers = request.ring.buffers.lock();
-                let buffer = buffers.as_ref().and_then(|b| b.get(usize::from(sqe.buffer)));
-                let end = sqe.addr.checked_add(sqe.len.into()).ok_or(Errno::EFAULT)?;
-                if !buffer.is_some_and(|b| sqe.addr >= b.at && end <= b.at + b.len) {
+                if !is_registered(&request.ring, sqe) {
                     return Err(Errno::EFAULT);
                 }
                 alloc::vec![one(sqe)]

@@ -8,6 +8,7 @@ use doppel_machine::user::UserPtr;
 use doppel_machine::{arena, pod_struct};
 
 use super::steps::{self, complete};
+use super::{at_once, waits};
 use crate::core::sched::wait_until;
 use crate::core::time::Timespec;
 use crate::objects::ipc::timeout::Timeout;
@@ -17,7 +18,7 @@ use crate::personality::args::{Bits, RawFd};
 use crate::personality::events::mask::with_mask;
 use crate::process::async_io::result::failed;
 use crate::process::async_io::uring::Uring;
-use crate::process::async_io::uring::layout::SetupFlags;
+use crate::process::async_io::uring::layout::{Cqe, SetupFlags};
 use crate::process::async_io::uring::request::Request;
 use crate::{Errno, Result};
 
@@ -126,6 +127,15 @@ fn submit(a: &Args, ring: &Arc<Uring>, count: u32) -> Result<u32> {
         }
         done += 1;
         let Some(sqe) = ring.rings.take()? else { break };
+        if chain.all.is_empty()
+            && !ring.is_draining()
+            && let Some(result) = at_once::serve(a, ring, &sqe)
+        {
+            let cqe = Cqe { user_data: sqe.user_data, result: result as i32, flags: 0 };
+            ring.post(cqe, false)?;
+            waits::count_completions(ring);
+            continue;
+        }
         let request = Request::new(ring, &a.thread.process, sqe);
         let right = steps::check(&request);
         let stop = right.is_err() && !ring.flags.contains(SetupFlags::SUBMIT_ALL);
@@ -215,7 +225,7 @@ fn begin(a: &Args, request: &Arc<Request>) -> Result<()> {
 
 /// Begins what waited for others to complete.
 fn drain(a: &Args, ring: &Arc<Uring>) -> Result<()> {
-    loop {
+    while !ring.drained.is_empty() {
         let next = {
             let mut drained = ring.drained.lock();
             let idle = ring.begun.load(Ordering::SeqCst) == 0;
@@ -224,15 +234,16 @@ fn drain(a: &Args, ring: &Arc<Uring>) -> Result<()> {
         };
         match next {
             Some(request) => steps::start(a, &request)?,
-            None => return Ok(()),
+            None => break,
         }
     }
+    Ok(())
 }
 
 /// Goes on with requests that can.
 fn work(a: &Args, ring: &Arc<Uring>) -> Result<()> {
     let me = &*a.thread.process;
-    if ring.has_work(me) || !ring.drained.lock().is_empty() {
+    if ring.has_work(me) || !ring.drained.is_empty() {
         let _alone = ring.working.lock();
         while let Some(request) = ring.next_ready(me, |_| true) {
             request.taken_up();

@@ -3,6 +3,7 @@
 //! What a request does is the system call of that name, or the same part of it: `steps` says how it begins and goes on,
 //! `calls` which operations are calls.
 
+mod at_once;
 pub mod calls;
 mod data;
 mod enter;

@@ -10,6 +10,7 @@
 //! Lock order: a file's wait queue → `ready` → `Rings`; `pending` and the others are leaves.
 
 pub mod layout;
+mod queue;
 pub mod request;
 pub mod rings;
 
@@ -21,6 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use doppel_machine::sync::SpinLock;
 
 use self::layout::{Cqe, SetupFlags};
+use self::queue::Queue;
 use self::request::Request;
 use self::rings::Rings;
 use super::held::HeldFile;
@@ -71,11 +73,11 @@ pub struct Uring {
     pub entered: WaitQueue,
     /// Those who poll the descriptor.
     pollers: Arc<WaitQueue>,
-    ready: SpinLock<VecDeque<Arc<Request>>>,
+    ready: Queue,
     /// Requests that wait, by number.
     pending: SpinLock<BTreeMap<u64, Arc<Request>>>,
     /// Requests that wait until all before them have completed (IOSQE_IO_DRAIN), and those behind them.
-    pub drained: SpinLock<VecDeque<Arc<Request>>>,
+    pub drained: Queue,
     /// Requests that have begun and not completed.
     pub begun: AtomicU64,
     /// Completions so far.
@@ -95,6 +97,8 @@ pub struct Uring {
     /// Buffers that requests take from a group.
     pub provided: SpinLock<BTreeMap<u16, VecDeque<Buffer>>>,
     counter: SpinLock<Option<Arc<Counter>>>,
+    /// There has been one.
+    counted: AtomicBool,
     /// A worker has been sent.
     telling: AtomicBool,
 }
@@ -110,9 +114,9 @@ impl Uring {
             working: Mutex::default(),
             entered: WaitQueue::new(),
             pollers: Arc::default(),
-            ready: SpinLock::default(),
+            ready: Queue::default(),
             pending: SpinLock::default(),
-            drained: SpinLock::default(),
+            drained: Queue::default(),
             begun: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             drain_next: AtomicBool::new(false),
@@ -123,6 +127,7 @@ impl Uring {
             buffers: SpinLock::default(),
             provided: SpinLock::default(),
             counter: SpinLock::default(),
+            counted: AtomicBool::new(false),
             telling: AtomicBool::new(false),
         })
     }
@@ -131,6 +136,11 @@ impl Uring {
     pub fn file_at(&self, place: i32) -> Result<Arc<HeldFile>> {
         let place = usize::try_from(place).map_err(|_| Errno::EBADF)?;
         self.files.lock().get(place).cloned().flatten().ok_or(Errno::EBADF)
+    }
+
+    /// Whether a request that comes now waits for others.
+    pub fn is_draining(&self) -> bool {
+        self.drain_next.load(Ordering::SeqCst) || !self.drained.is_empty()
     }
 
     /// Notes a request that waits.
@@ -191,11 +201,11 @@ impl Uring {
 
     /// Whether a request of this process can go on.
     pub fn has_work(&self, process: &Process) -> bool {
-        self.ready.lock().iter().any(|r| r.is_for(process))
+        !self.ready.is_empty() && self.ready.lock().iter().any(|r| r.is_for(process))
     }
 
     fn is_ready(&self) -> bool {
-        !self.ready.lock().is_empty()
+        !self.ready.is_empty()
     }
 
     /// Tells the program of a completion; `later`: the request did not complete while it was submitted.
@@ -210,6 +220,9 @@ impl Uring {
     /// Tells those who do not wait in a call.
     fn tell(&self, later: bool) {
         self.pollers.wake_all(PollEvents::READABLE);
+        if !self.counted.load(Ordering::Acquire) {
+            return;
+        }
         let counter = self.counter.lock().clone();
         if let Some(counter) = counter.filter(|c| later || !c.later_only)
             && self.rings.wants_counter()
@@ -226,6 +239,7 @@ impl Uring {
             Some(_) if counter.is_some() => Err(Errno::EBUSY),
             Some(file) => {
                 *counter = Some(Arc::new(Counter { file, later_only }));
+                self.counted.store(true, Ordering::Release);
                 Ok(())
             }
             None => {

@@ -2,9 +2,9 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use doppel_machine::sync::SpinLock;
-use doppel_machine::user::{bytes_of, bytes_of_mut};
 
 use super::layout::{Cqe, Offsets, Params, SetupFlags, Sqe};
 use crate::memory::PageObject;
@@ -48,8 +48,6 @@ const NO_COUNTER: u32 = 1;
 /// What only the kernel knows of them.
 #[derive(Default)]
 struct State {
-    sq_head: u32,
-    cq_tail: u32,
     flags: u32,
     lost: u32,
     kept: VecDeque<Cqe>,
@@ -63,6 +61,11 @@ pub struct Rings {
     cq_entries: u32,
     /// Where the indices of requests are; none without an array.
     array: Option<u64>,
+    /// Changed while `state` is locked, as the next two are.
+    sq_head: AtomicU32,
+    cq_tail: AtomicU32,
+    /// Completions are kept.
+    keeps: AtomicBool,
     state: SpinLock<State>,
 }
 
@@ -124,7 +127,17 @@ impl Rings {
             [at::CQ_HEAD, at::CQ_TAIL, at::CQ_MASK, at::CQ_ENTRIES, at::OVERFLOW, at::CQES, at::CQ_FLAGS];
         params.sq = Offsets { words: words(sq), user: 0 };
         params.cq = Offsets { words: words(cq), user: 0 };
-        Ok(Self { rings, requests, sq_entries, cq_entries, array, state: SpinLock::new(state) })
+        Ok(Self {
+            rings,
+            requests,
+            sq_entries,
+            cq_entries,
+            array,
+            sq_head: AtomicU32::new(0),
+            cq_tail: AtomicU32::new(0),
+            keeps: AtomicBool::new(false),
+            state: SpinLock::new(state),
+        })
     }
 
     /// What a mapping of the descriptor shows.
@@ -138,39 +151,41 @@ impl Rings {
 
     /// How many requests the program has put into the ring, at most as many as fit.
     pub fn submitted(&self) -> u32 {
-        let head = self.state.lock().sq_head;
+        let head = self.sq_head.load(Ordering::SeqCst);
         self.rings.load(at::SQ_TAIL).wrapping_sub(head).min(self.sq_entries)
     }
 
     /// Takes the next request; none if its index is wrong, which is counted.
     pub fn take(&self) -> Result<Option<Sqe>> {
-        let mut state = self.state.lock();
-        let place = state.sq_head & (self.sq_entries - 1);
+        let _alone = self.state.lock();
+        let head = self.sq_head.load(Ordering::Relaxed);
+        let place = head & (self.sq_entries - 1);
         let index = self.array.map_or(place, |array| self.rings.load(array + u64::from(place) * 4));
         let mut sqe = None;
         if index < self.sq_entries {
-            let mut one = Sqe::default();
-            self.requests.read(u64::from(index) * size_of::<Sqe>() as u64, bytes_of_mut(&mut one));
-            sqe = Some(one);
+            sqe = Some(self.requests.read(u64::from(index) * size_of::<Sqe>() as u64));
         } else {
             self.rings.store(at::DROPPED, self.rings.load(at::DROPPED).wrapping_add(1))?;
         }
-        state.sq_head = state.sq_head.wrapping_add(1);
-        self.rings.store(at::SQ_HEAD, state.sq_head)?;
+        let head = head.wrapping_add(1);
+        self.sq_head.store(head, Ordering::Release);
+        self.rings.store(at::SQ_HEAD, head)?;
         Ok(sqe)
     }
 
-    fn free(&self, state: &State) -> u32 {
+    fn free(&self) -> u32 {
         // The program writes its head: more than is there is nothing to it.
-        let used = state.cq_tail.wrapping_sub(self.rings.load(at::CQ_HEAD));
-        self.cq_entries.saturating_sub(used)
+        self.cq_entries.saturating_sub(self.waiting())
     }
 
-    fn put(&self, state: &mut State, cqe: &Cqe) -> Result<()> {
-        let place = u64::from(state.cq_tail & (self.cq_entries - 1));
-        self.rings.write(at::CQES + place * size_of::<Cqe>() as u64, bytes_of(cqe))?;
-        state.cq_tail = state.cq_tail.wrapping_add(1);
-        self.rings.store(at::CQ_TAIL, state.cq_tail)
+    /// Puts a completion where there is room. The state is locked.
+    fn put(&self, cqe: &Cqe) -> Result<()> {
+        let tail = self.cq_tail.load(Ordering::Relaxed);
+        let place = u64::from(tail & (self.cq_entries - 1));
+        self.rings.write(at::CQES + place * size_of::<Cqe>() as u64, cqe)?;
+        let tail = tail.wrapping_add(1);
+        self.cq_tail.store(tail, Ordering::Release);
+        self.rings.store(at::CQ_TAIL, tail)
     }
 
     fn flag(&self, state: &mut State, flag: u32, on: bool) -> Result<()> {
@@ -185,11 +200,12 @@ impl Rings {
     /// Adds a completion, or keeps it until there is room.
     pub fn post(&self, cqe: Cqe) -> Result<()> {
         let mut state = self.state.lock();
-        if state.kept.is_empty() && self.free(&state) > 0 {
-            return self.put(&mut state, &cqe);
+        if state.kept.is_empty() && self.free() > 0 {
+            return self.put(&cqe);
         }
         if state.kept.len() < KEPT {
             state.kept.push_back(cqe);
+            self.keeps.store(true, Ordering::SeqCst);
             return self.flag(&mut state, CQ_OVERFLOW, true);
         }
         state.lost = state.lost.wrapping_add(1);
@@ -198,22 +214,23 @@ impl Rings {
 
     /// Puts kept completions where there is room now.
     pub fn flush(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        if state.kept.is_empty() {
+        if !self.keeps.load(Ordering::SeqCst) {
             return Ok(());
         }
-        while self.free(&state) > 0
+        let mut state = self.state.lock();
+        while self.free() > 0
             && let Some(cqe) = state.kept.pop_front()
         {
-            self.put(&mut state, &cqe)?;
+            self.put(&cqe)?;
         }
         let more = !state.kept.is_empty();
+        self.keeps.store(more, Ordering::SeqCst);
         self.flag(&mut state, CQ_OVERFLOW, more)
     }
 
     /// Completions that the program has not taken.
     pub fn waiting(&self) -> u32 {
-        let tail = self.state.lock().cq_tail;
+        let tail = self.cq_tail.load(Ordering::SeqCst);
         tail.wrapping_sub(self.rings.load(at::CQ_HEAD))
     }
 
