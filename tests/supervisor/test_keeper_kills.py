@@ -41,6 +41,13 @@ def start(d, name, script, **more):
     return d.post("/v1/domains?start=true", wanted).ok()["domain"]
 
 
+def busy(d, name, code, **more):
+    """A domain that prints until it is told to end; PID 1 does not hear SIGTERM before it says that it wants to."""
+    made = start(d, name, BUSY % code, **more)
+    eventually(lambda: d.get(f"/v1/domains/{name}/logs").body, f"{name} has begun")
+    return made
+
+
 def the_keeper(d):
     """The keeper; what it is just starting looks like it for a moment."""
     return eventually(lambda: found[0] if len(found := d.keepers()) == 1 else None, "there is one keeper")
@@ -84,7 +91,7 @@ def test_domains_outlive_their_keepers(own, kind):
     for i in range(count):
         # Some have a network, which goes on as well.
         network = {"network": {"kind": "nat"}} if i % 5 == 1 else {}
-        start(own, f"b{i}", BUSY % (10 + i), kind=kind, log={"max_bytes": 64 << 20, "max_files": 3}, **network)
+        busy(own, f"b{i}", 10 + i, kind=kind, log={"max_bytes": 64 << 20, "max_files": 3}, **network)
         pids[f"b{i}"] = own.get(f"/v1/domains/b{i}").ok()["pid"]
     followed = []
     follower = follow(own, "b0", followed)
@@ -150,8 +157,8 @@ def test_input_comes_once(own, kind):
 
 
 def test_what_was_set_stays(own):
-    x = start(own, "b0", BUSY % 7, resources={"memory_bytes": 64 << 20, "cpus": 0.5})
-    start(own, "still", BUSY % 8)
+    x = busy(own, "b0", 7, resources={"memory_bytes": 64 << 20, "cpus": 0.5})
+    busy(own, "still", 8)
     start(own, "fed", "cat; exit 5", stdin=True)
     own.post("/v1/domains/fed/input", b"before\n").ok()
     own.post("/v1/domains/still/pause").ok()
@@ -208,7 +215,7 @@ def test_a_keeper_dies_just_after_a_restart(own):
 
 
 def test_a_keeper_that_hangs_is_replaced(own):
-    start(own, "b0", BUSY % 4)
+    busy(own, "b0", 4)
     pid = own.get("/v1/domains/b0").ok()["pid"]
     for supervisor_too in (False, True):
         keeper = the_keeper(own)
@@ -254,7 +261,7 @@ def test_a_freeze_whose_keeper_dies(own):
 
 
 def test_supervisor_and_keeper_die_together(own):
-    start(own, "b0", BUSY % 4)
+    busy(own, "b0", 4)
     start(own, "s0", "usleep 300000; exit 6")
     own.kill()
     for pid in own.keepers():
@@ -277,7 +284,7 @@ def test_a_newer_program_takes_over(new_doppeld, busybox):
         shutil.copy(own.program, programs[-1])
     own.program = str(programs[0])
     own.start()
-    start(own, "b0", BUSY % 3)
+    busy(own, "b0", 3)
     pid = own.get("/v1/domains/b0").ok()["pid"]
 
     def program_of():
@@ -294,6 +301,7 @@ def test_a_newer_program_takes_over(new_doppeld, busybox):
     now = eventually(lambda: own.get("/v1/domains/b0").ok(), "it is known")
     assert (now["state"], now["pid"]) == ("running", pid)
     own.post("/v1/domains/b0/kill", {"signal": "TERM"}).ok()
-    assert own.post("/v1/domains/b0/wait").ok()["exit"]["exit_code"] == 3
+    ended = eventually(lambda: (d := own.get("/v1/domains/b0").ok())["state"] != "running" and d, "it ends")
+    assert ended["exit"]["exit_code"] == 3
     out, err, _ = output_of(own.get("/v1/domains/b0/logs").lines)
     assert check(out, "out") == check(err, "err")
