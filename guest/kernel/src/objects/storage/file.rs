@@ -1,5 +1,6 @@
 //! What open files and directories of a volume do.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
@@ -7,6 +8,7 @@ use doppel_abi_service::storage::{
     Attributes, BUFFER, Changes, DirectoryEntry, Operation, Request, flags, set,
 };
 use doppel_machine::storage::CHANNEL;
+use doppel_machine::user::UserPtr;
 
 use super::call::Call;
 use super::mapped;
@@ -17,7 +19,7 @@ use super::writes::LARGE;
 use crate::core::subject::subject;
 use crate::memory::MapSource;
 use crate::objects::lookup::perm;
-use crate::objects::vfs::file::{DirSink, File, FileOps, Splice, Whence, seek_from};
+use crate::objects::vfs::file::{DirSink, File, FileOps, Flight, Splice, Whence, seek_from};
 use crate::objects::vfs::flags::{FallocateFlags, OpenFlags};
 use crate::objects::vfs::inode::{FileType, Inode, Stat};
 use crate::objects::vfs::io::{Input, Output};
@@ -239,6 +241,10 @@ impl FileOps for Node {
         }
         // No more than a buffer holds.
         self.call().read(self.id, out, offset).map(|(_, taken)| taken)
+    }
+
+    fn begin_read(&self, _file: &File, to: UserPtr, len: usize, offset: u64) -> Option<Box<dyn Flight>> {
+        Some(Box::new(self.fly(to, len, offset)?))
     }
 
     fn write(&self, file: &File, input: &mut Input<'_>, offset: u64) -> Result<usize> {

@@ -1,16 +1,20 @@
 //! Reads of files under a lease: from pages that are kept, and these brought in by runs.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::sync::atomic::Ordering;
 
 use doppel_abi_service::storage::{BUFFER, Lease, Operation, Request, flags};
+use doppel_machine::user::UserPtr;
 
+use super::call::Call;
 use super::mapped::{AT_ONCE, Held, MOST, Mapped, in_use};
 use super::node::Node;
 use super::writes::{LARGE, PIECE};
 use crate::Result;
 use crate::core::time;
 use crate::objects::pages::PAGE;
+use crate::objects::vfs::file::Flight;
 use crate::objects::vfs::io::Output;
 
 /// Pages that are read from the beginning of a file on, which may be read to its end.
@@ -173,6 +177,42 @@ impl Node {
         // Who cannot read it will be told.
         let _ = call.ask(Request { b: 1, ..self.request(Operation::Read) });
         self.changed();
+    }
+}
+
+/// A read past the pages that has begun.
+pub(super) struct Flying {
+    call: Call,
+    to: UserPtr,
+    len: usize,
+}
+
+impl Node {
+    /// Begins to read at most a buffer past the pages. None if the file has it in its pages, or too many requests are under way.
+    pub(super) fn fly(&self, to: UserPtr, len: usize, offset: u64) -> Option<Flying> {
+        if len == 0 || len > BUFFER {
+            return None;
+        }
+        {
+            let end = offset.checked_add(len as u64)?;
+            let lease = self.lease();
+            let mut held = self.mapped.lock();
+            self.settle(&mut held);
+            if in_use(&mut held, lease).is_some_and(|m| m.is_mapped() || m.is_here(offset, end)) {
+                return None;
+            }
+            self.write_out_held(&mut held);
+        }
+        let call = self.volume.storage.try_call(self.before())?;
+        call.start(Request { a: offset, b: len as u64, ..self.request(Operation::Read) });
+        Some(Flying { call, to, len })
+    }
+}
+
+impl Flight for Flying {
+    fn finish(self: Box<Self>) -> Result<usize> {
+        let got = self.call.finish()?.value.min(self.len as u64) as usize;
+        if got == 0 { Ok(0) } else { self.call.give_out(&mut Output::user(self.to, self.len), 0, got) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Open file descriptions.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
@@ -62,6 +63,12 @@ pub enum Splice {
     Neither,
 }
 
+/// A transfer that has begun.
+pub trait Flight: Send {
+    /// Waits for its end; gives how many bytes it has moved.
+    fn finish(self: Box<Self>) -> Result<usize>;
+}
+
 /// What an open file does. Methods get the [`File`] for its flags; offsets are given for seekable files.
 ///
 /// Blocking: `read` and `write` block (interruptibly) unless `file.nonblocking()`, then give `EAGAIN`.
@@ -69,6 +76,12 @@ pub trait FileOps: Any + Send + Sync {
     /// Reads at `offset` (seekable files) or the next bytes (others). 0 is the end.
     fn read(&self, _file: &File, _out: &mut Output<'_>, _offset: u64) -> Result<usize> {
         Err(Errno::EINVAL)
+    }
+
+    /// Begins a read with O_DIRECT into one buffer of the program's, and leaves its end for later, so that others can begin
+    /// meanwhile. None if it has to be done by [`Self::read`].
+    fn begin_read(&self, _file: &File, _to: UserPtr, _len: usize, _offset: u64) -> Option<Box<dyn Flight>> {
+        None
     }
 
     /// Writes at `offset` (seekable files) or as the next bytes (others).

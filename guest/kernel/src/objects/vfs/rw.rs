@@ -1,5 +1,6 @@
 //! Reading and writing open files at their position, and telling those who watch them.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use doppel_machine::user::UserPtr;
@@ -7,7 +8,7 @@ use doppel_machine::user::UserPtr;
 use crate::core::subject::subject;
 use crate::objects::ipc::inotify::{InotifyMask, ask_access, file_event};
 use crate::objects::vfs::fdtable::{Alone, FileRef};
-use crate::objects::vfs::file::File;
+use crate::objects::vfs::file::{File, Flight};
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::io::{Input, IoVec, Output};
 use crate::{Errno, Result};
@@ -97,6 +98,19 @@ pub fn read_at(f: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
     if f.seekable() {
         file_event(f, InotifyMask::ACCESS);
     }
+    Ok(n)
+}
+
+/// Begins a read at a place of a file that has them, to be ended by [`end_read`]. None if it has to be done as a whole.
+pub fn begin_read_at(f: &File, to: IoVec, offset: u64) -> Option<Box<dyn Flight>> {
+    ask_access(f).ok()?;
+    f.ops().begin_read(f, to.base, to.len, offset)
+}
+
+/// Ends such a read; gives how much came.
+pub fn end_read(f: &File, flight: Box<dyn Flight>) -> Result<usize> {
+    let n = flight.finish()?;
+    file_event(f, InotifyMask::ACCESS);
     Ok(n)
 }
 

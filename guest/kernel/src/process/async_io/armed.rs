@@ -1,5 +1,6 @@
 //! Waits for a file to become ready.
 
+use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -8,6 +9,7 @@ use doppel_machine::sync::SpinLock;
 use super::held::HeldFile;
 use super::workers::{self, Job};
 use crate::core::sched::{PollEvents, PollTable, Wake};
+use crate::objects::vfs::file::Flight;
 use crate::process::task::Process;
 
 /// What waits.
@@ -102,7 +104,7 @@ impl<T: OnReady> Wake for Armed<T> {
 }
 
 impl<T: OnReady> Job for Armed<T> {
-    fn run(self: Arc<Self>) {
+    fn run(self: Arc<Self>, _begun: Option<Box<dyn Flight>>) {
         // Whoever wakes it from now on has somebody look again.
         self.seen.store(false, Ordering::SeqCst);
         let told = PollEvents::from_bits_retain(self.told.swap(0, Ordering::SeqCst));

@@ -1,5 +1,6 @@
 //! Reads, writes and syncs that a program does not wait for.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -10,9 +11,10 @@ use super::workers::{self, Job};
 use crate::memory::mend_missed;
 use crate::objects::rootfs;
 use crate::objects::vfs::File;
+use crate::objects::vfs::file::Flight;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::io::{Input, IoVec, Output};
-use crate::objects::vfs::rw::{read_at, write_at};
+use crate::objects::vfs::rw::{begin_read_at, end_read, read_at, write_at};
 use crate::process::task::{Process, current_space};
 use crate::{Errno, Result};
 
@@ -47,8 +49,16 @@ struct Passed {
 }
 
 impl Job for Passed {
-    fn run(self: Arc<Self>) {
-        self.context.complete(&self.ticket, self.transfer.result());
+    fn flies(&self) -> bool {
+        self.transfer.flies()
+    }
+
+    fn begin(&self) -> Option<Box<dyn Flight>> {
+        self.transfer.begin_flight()
+    }
+
+    fn run(self: Arc<Self>, begun: Option<Box<dyn Flight>>) {
+        self.context.complete(&self.ticket, self.transfer.result(begun));
     }
 }
 
@@ -66,7 +76,7 @@ impl Transfer {
             workers::slowly(process, Arc::new(passed));
             return Ok(());
         }
-        let result = self.result();
+        let result = self.result(None);
         if self.operation == Operation::Sync && result == failed(Errno::EINVAL) {
             return Err(Errno::EINVAL);
         }
@@ -84,9 +94,27 @@ impl Transfer {
         n.map(|n| n as u64)
     }
 
-    /// Does it; the count, or the negated error. What a signal interrupts is not begun again.
-    pub fn result(&self) -> i64 {
-        let mut done = self.run();
+    /// Whether it is likely that it can be begun and left to itself.
+    pub fn flies(&self) -> bool {
+        self.operation == Operation::Read
+            && self.vectors.len() == 1
+            && self.file.flags().contains(OpenFlags::DIRECT)
+    }
+
+    /// Begins it, if it can be left to itself then.
+    pub fn begin_flight(&self) -> Option<Box<dyn Flight>> {
+        match &self.vectors[..] {
+            [one] if self.flies() => begin_read_at(&self.file, *one, self.offset),
+            _ => None,
+        }
+    }
+
+    /// Does it, or what is left of it once it has begun; the count, or the negated error. What a signal interrupts is not begun again.
+    pub fn result(&self, begun: Option<Box<dyn Flight>>) -> i64 {
+        let mut done = match begun {
+            Some(flight) => end_read(&self.file, flight).map(|n| n as u64),
+            None => self.run(),
+        };
         // Memory that can be brought back is no error.
         while done == Err(Errno::EFAULT) && mend_missed(&current_space().mm) {
             done = self.run();

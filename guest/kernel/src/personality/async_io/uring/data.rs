@@ -1,5 +1,6 @@
 //! Reads, writes and syncs, and the buffers for them.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -8,6 +9,7 @@ use doppel_machine::user::UserPtr;
 use super::steps::{Step, armed, file};
 use crate::core::sched::{PollEvents, without_waiting};
 use crate::objects::vfs::File;
+use crate::objects::vfs::file::Flight;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::io::{Input, IoVec, Output};
 use crate::objects::vfs::rw::{RW_MAX, read_at, read_iovecs, write_at};
@@ -36,8 +38,16 @@ struct Passed {
 }
 
 impl Job for Passed {
-    fn run(self: Arc<Self>) {
-        *self.request.found.lock() = Some(self.transfer.result());
+    fn flies(&self) -> bool {
+        self.transfer.flies()
+    }
+
+    fn begin(&self) -> Option<Box<dyn Flight>> {
+        self.transfer.begin_flight()
+    }
+
+    fn run(self: Arc<Self>, begun: Option<Box<dyn Flight>>) {
+        *self.request.found.lock() = Some(self.transfer.result(begun));
         self.request.wake_up();
     }
 }

@@ -14,6 +14,7 @@ mod queue;
 pub mod request;
 pub mod rings;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -32,7 +33,7 @@ use crate::core::sched::{Mutex, PollEvents, PollTable, WaitQueue};
 use crate::core::subject::Cred;
 use crate::memory::MapSource;
 use crate::objects::ipc::eventfd::EventFd;
-use crate::objects::vfs::file::Splice;
+use crate::objects::vfs::file::{Flight, Splice};
 use crate::objects::vfs::{File, FileOps};
 use crate::process::task::Process;
 use crate::{Errno, Result};
@@ -269,7 +270,7 @@ impl Uring {
 /// What a worker does where no thread of the program is in a call: it goes on with what it can, and tells those who poll of the
 /// rest.
 impl Job for Uring {
-    fn run(self: Arc<Self>) {
+    fn run(self: Arc<Self>, _begun: Option<Box<dyn Flight>>) {
         self.telling.store(false, Ordering::SeqCst);
         (GO_ON.get())(&self);
         if self.is_ready() {
