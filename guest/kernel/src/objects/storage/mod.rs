@@ -89,6 +89,8 @@ pub struct Storage {
     watched_files: Watched,
     /// How long answers took lately that wait for the host's device.
     device_ns: AtomicU64,
+    /// How many answers in a row did not come while somebody looked for them.
+    vain: AtomicU32,
     /// Number of the last lease of the channels before this one.
     leases_before: AtomicU32,
 }
@@ -126,6 +128,7 @@ impl Default for Storage {
             freezing: Freezing::default(),
             watched_files: Watched::default(),
             device_ns: AtomicU64::new(0),
+            vain: AtomicU32::new(0),
             leases_before: AtomicU32::new(0),
         }
     }
@@ -143,6 +146,10 @@ pub fn storage() -> Option<&'static Storage> {
 const LOOK_NS: u64 = 30_000;
 /// The same for an answer that waits for the host's device, if these have come within that lately.
 const LOOK_LONG_NS: u64 = 150_000;
+/// So many times in vain, and only each so many-th answer is looked for.
+const VAIN: u32 = 4;
+/// See [`VAIN`].
+const AGAIN: u32 = 16;
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 16;
 /// Memory that is only kept is not given back by smaller pieces, in bytes.
@@ -187,8 +194,11 @@ impl Storage {
         let begun = time::monotonic_ns();
         let device = self.link.lock().waits_for_device(slot);
         let lately = self.device_ns.load(Ordering::Relaxed);
-        let until = begun + if device && lately < LOOK_LONG_NS { LOOK_LONG_NS } else { LOOK_NS };
+        let until = begun + if device && lately < LOOK_LONG_NS { LOOK_LONG_NS } else { self.worth_looking() };
         let answer = self.look_until(slot, until);
+        if !device {
+            self.looked(answer.is_some());
+        }
         let answer =
             answer.unwrap_or_else(|| self.wait(&self.waiting[usize::from(slot)], || self.look(slot)));
         if device {
@@ -196,6 +206,22 @@ impl Storage {
             self.device_ns.store((lately * 7 + took.min(LOOK_LONG_NS * 8)) / 8, Ordering::Relaxed);
         }
         answer
+    }
+
+    /// How long to look for an answer that waits for no device, in nanoseconds: where the service seldom has a CPU while this one looks, it
+    /// had better have this one.
+    fn worth_looking(&self) -> u64 {
+        let vain = self.vain.load(Ordering::Relaxed);
+        if vain < VAIN || vain.is_multiple_of(AGAIN) { LOOK_NS } else { 0 }
+    }
+
+    /// Notes whether the answer came while somebody looked, or was there at once.
+    fn looked(&self, came: bool) {
+        if came {
+            self.vain.store(0, Ordering::Relaxed);
+        } else {
+            self.vain.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Looks for an answer, as long as no other thread wants the CPU.
