@@ -83,7 +83,13 @@ fn vectors(request: &Request) -> Result<(Vec<IoVec>, u32)> {
     let sqe = &request.sqe;
     let one = |sqe: &Sqe| IoVec { base: UserPtr(sqe.addr), len: (sqe.len as usize).min(RW_MAX) };
     if sqe.flags().contains(SqeFlags::BUFFER_SELECT) {
-        let (vector, flags) = selected(request, sqe.len)?;
+        // A vector of one has the length only.
+        let most = match sqe.opcode {
+            op::READV if sqe.len != 1 => return Err(Errno::EINVAL),
+            op::READV => read_iovecs(UserPtr(sqe.addr), 1)?.first().map_or(0, |v| v.len as u32),
+            _ => sqe.len,
+        };
+        let (vector, flags) = selected(request, most)?;
         return Ok((alloc::vec![vector], flags));
     }
     Ok((
