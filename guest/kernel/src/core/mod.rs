@@ -4,6 +4,7 @@ pub mod events;
 pub mod hook;
 pub mod kernel;
 pub mod log;
+pub mod namespace;
 pub(crate) mod numbers;
 pub mod part;
 pub mod random;

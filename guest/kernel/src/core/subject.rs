@@ -8,11 +8,12 @@ use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
 use crate::core::hook::Hook;
+use crate::core::namespace::user::{self, UserNamespace};
 use crate::core::numbers::numbers;
 
-/// Identity of a process (`credentials(7)`).
+/// Identity of a process (`credentials(7)`). Ids are the kernel's: those of the first user namespace.
 #[allow(missing_docs)]
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Cred {
     pub ruid: u32,
     pub euid: u32,
@@ -30,6 +31,8 @@ pub struct Cred {
     pub cap_bounding: u64,
     pub cap_ambient: u64,
     pub securebits: u32,
+    /// Where its capabilities count.
+    pub user: Arc<UserNamespace>,
 }
 
 /// All capabilities of Linux up to CAP_CHECKPOINT_RESTORE (40).
@@ -55,6 +58,7 @@ impl Cred {
             cap_bounding: ALL_CAPS,
             cap_ambient: 0,
             securebits: 0,
+            user: user::first().clone(),
         }
     }
 
@@ -63,9 +67,48 @@ impl Cred {
         self.fsgid == gid || self.groups.contains(&gid)
     }
 
-    /// Whether the effective set has capability number `cap`.
-    pub fn capable(&self, cap: u32) -> bool {
+    /// Whether the effective set has capability number `cap`, which counts in the own user namespace and below.
+    #[inline]
+    pub fn has(&self, cap: u32) -> bool {
         self.cap_effective & (1 << cap) != 0
+    }
+
+    /// Whether capability number `cap` is there for what concerns the whole domain: in the first user namespace.
+    #[inline]
+    pub fn capable(&self, cap: u32) -> bool {
+        self.has(cap) && self.user.is_first()
+    }
+
+    /// Whether capability number `cap` is there for what belongs to the user namespace `target`: it counts in all
+    /// below its own, and who made one has all of them there.
+    #[inline]
+    pub fn capable_in(&self, target: &UserNamespace, cap: u32) -> bool {
+        if core::ptr::eq(target, &raw const *self.user) {
+            self.has(cap)
+        } else {
+            self.capable_below(target, cap)
+        }
+    }
+
+    fn capable_below(&self, target: &UserNamespace, cap: u32) -> bool {
+        let mut at = target;
+        while at.level() > self.user.level() {
+            let Some(up) = at.above() else { break };
+            if Arc::ptr_eq(up, &self.user) {
+                return at.owner_uid() == self.euid || self.has(cap);
+            }
+            at = up;
+        }
+        false
+    }
+
+    /// Whether capability number `cap` is there for a file that belongs to `uid` and `gid`: the user namespace must
+    /// have names for them.
+    #[inline]
+    pub fn capable_over(&self, uid: u32, gid: u32, cap: u32) -> bool {
+        self.has(cap)
+            && (self.user.is_first()
+                || self.user.shown_uid(uid).is_some() && self.user.shown_gid(gid).is_some())
     }
 }
 

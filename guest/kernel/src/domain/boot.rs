@@ -102,6 +102,8 @@ pub const START: boot::Start = boot::Start { make, resume };
 static PARTS: &[&dyn Fill] = &[
     &crate::core::events::EVENTS,
     &crate::core::log::LOG,
+    &crate::core::namespace::NUMBERS,
+    &crate::core::namespace::user::FIRST,
     &crate::core::sched::STANDSTILL,
     &crate::memory::MISSING,
     &crate::memory::LOG,
@@ -147,7 +149,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::process::life::spare::SPARES,
     &crate::process::task::table::TASKS,
     &crate::process::life::vdso::VDSO,
-    &crate::process::task::version::DOMAIN_NAME,
+    &crate::process::namespaces::FIRST,
     &crate::process::shadow::SHADOWS,
     &crate::terminals::console::CONSOLE_TTY,
     &crate::terminals::devpts::DEV_PTS,

@@ -56,6 +56,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Process attributes", crate::personality::tasks::prctl::CALLS),
     ("Tracing", crate::personality::tasks::ptrace::CALLS),
     ("System information", crate::personality::tasks::sys_info::CALLS),
+    ("Namespaces", crate::personality::tasks::namespaces::CALLS),
     ("Never offered", crate::personality::tasks::refused::CALLS),
     ("Pipes", crate::personality::ipc::pipe::CALLS),
     ("Moving data", crate::personality::ipc::splice::CALLS),

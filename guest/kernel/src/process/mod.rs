@@ -7,6 +7,7 @@ pub mod filters;
 pub mod futex;
 pub mod keys;
 pub mod life;
+pub mod namespaces;
 pub mod ptrace;
 pub mod seccomp;
 pub mod shadow;

@@ -7,6 +7,7 @@ mod cpuinfo;
 mod locks;
 mod mem;
 mod net;
+mod ns;
 mod pid;
 mod put;
 mod status;

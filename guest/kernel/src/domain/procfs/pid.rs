@@ -212,7 +212,7 @@ impl PidDir {
             "mounts" => mount_table(crate::objects::vfs::mount::table::mounts_text),
             "mountinfo" => mount_table(crate::objects::vfs::mount::table::mountinfo_text),
             "net" => net::dir_node(),
-            "ns" => Node::Dir(Arc::new(NsDir)),
+            "ns" => super::ns::dir(self.p.clone(), self.t.clone()),
             "oom_score_adj" => self.oom_score_adj(),
             "sched" => {
                 self.of(|p| Ok(format!("{} ({}, #threads: {})\n", comm_of(p), p.pid, p.threads().len())))
@@ -562,35 +562,6 @@ impl Directory for TaskDir {
         tids.sort_unstable();
         for tid in tids {
             if tid as u64 > from && !each(tid as u64, tid.to_string().as_bytes(), FileType::Directory) {
-                return;
-            }
-        }
-    }
-}
-
-/// ns/*: a domain has one namespace of each kind.
-struct NsDir;
-
-const NAMESPACES: [(&str, u64); 8] = [
-    ("cgroup", 4026531835),
-    ("ipc", 4026531839),
-    ("mnt", 4026531841),
-    ("net", 4026531840),
-    ("pid", 4026531836),
-    ("time", 4026531834),
-    ("user", 4026531837),
-    ("uts", 4026531838),
-];
-
-impl Directory for NsDir {
-    fn lookup(&self, name: &[u8]) -> Option<Node> {
-        let (n, id) = NAMESPACES.iter().find(|(n, _)| n.as_bytes() == name)?;
-        Some(Node::Link(Arc::new(move || Ok(format!("{n}:[{id}]").into_bytes()))))
-    }
-
-    fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
-        for (i, (n, _)) in NAMESPACES.iter().enumerate().skip(from as usize) {
-            if !each(i as u64 + 1, n.as_bytes(), FileType::Symlink) {
                 return;
             }
         }

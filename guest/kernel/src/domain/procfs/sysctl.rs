@@ -1,13 +1,16 @@
 //! /proc/sys: the settings programs read. Few can be changed.
 
-use crate::core::subject::subject;
 use crate::process::async_io::context::TOTAL;
 use crate::process::async_io::ring::MAX_EVENTS;
 use crate::process::coredump::name::SETTINGS;
 use crate::process::keys::KEYS;
+use crate::process::namespaces::uts::Uts;
+use crate::process::task::current;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use doppel_machine::sync::SpinLock;
 
 use doppel_algo::keys::Limits;
 
@@ -76,8 +79,8 @@ fn kernel_dir() -> Node {
         ("core_pattern", core_pattern),
         ("core_pipe_limit", core_pipe_limit),
         ("core_uses_pid", core_uses_pid),
-        ("domainname", || fixed("(none)\n")),
-        ("hostname", hostname),
+        ("domainname", || uts_name(Uts::domain)),
+        ("hostname", || uts_name(Uts::host)),
         ("io_uring_disabled", || fixed("0\n")),
         ("keys", keys),
         ("kptr_restrict", || fixed("2\n")),
@@ -179,16 +182,20 @@ fn core_uses_pid() -> Node {
     )
 }
 
-fn hostname() -> Node {
+/// One of the names of the reader's or writer's UTS namespace.
+fn uts_name(of: fn(&Uts) -> &SpinLock<Vec<u8>>) -> Node {
+    const SYS_ADMIN: u32 = 21;
+    let uts = || current().namespaces.load().uts.clone();
     writable(
         0o644,
-        || Ok(kernel().name() + "\n"),
-        |b| {
-            if !subject().cred().capable(21) {
+        move || Ok(String::from_utf8_lossy(&of(&uts()).lock()).into_owned() + "\n"),
+        move |b| {
+            let uts = uts();
+            if !current().cred().capable_in(uts.user(), SYS_ADMIN) {
                 return Err(Errno::EPERM);
             }
             let b = b.strip_suffix(b"\n").unwrap_or(b);
-            *kernel().hostname.lock() = b[..b.len().min(64)].to_vec();
+            *of(&uts).lock() = b[..b.len().min(64)].to_vec();
             Ok(())
         },
     )

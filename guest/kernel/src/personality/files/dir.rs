@@ -1,6 +1,5 @@
 //! System calls on directories: listing them, the working and the root directory.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
@@ -108,16 +107,6 @@ fn chroot(a: &Args, UserStr(path): UserStr) -> Result<u64> {
     }
     c.fs.set_root(p);
     Ok(0)
-}
-
-/// Gives the calling thread file-system places of its own (`unshare(CLONE_FS)`).
-pub fn unshare(a: &Args) {
-    let own = Arc::new(a.thread.fs().fork());
-    if a.thread.process.threads.lock().len() > 1 {
-        a.thread.set_own_fs(own);
-    } else {
-        a.thread.process.fs.set(own);
-    }
 }
 
 /// getdents, chdir and the like.

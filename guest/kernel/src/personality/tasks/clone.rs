@@ -17,11 +17,11 @@ pub const CALLS: &[Syscall] = &[
         nr::CLONE,
         sys_clone(Bits<CloneFlags>, UserPtr, UserPtr, UserPtr, UserPtr),
         Partial,
-        "no namespaces (EPERM)"
+        "no network namespaces (EPERM)"
     ),
     call!(nr::FORK, sys_fork(), Full, ""),
     call!(nr::VFORK, sys_vfork(), Full, ""),
-    call!(nr::CLONE3, sys_clone3(UserPtr, usize), Partial, "no namespaces or cgroups (EPERM)"),
+    call!(nr::CLONE3, sys_clone3(UserPtr, usize), Partial, "no network namespaces or cgroups (EPERM)"),
 ];
 
 fn sys_clone(

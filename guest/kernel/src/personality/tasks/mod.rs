@@ -6,6 +6,7 @@ pub mod exec;
 pub mod exit;
 pub mod ids;
 pub mod limits;
+pub mod namespaces;
 pub mod prctl;
 pub mod ptrace;
 pub mod refused;

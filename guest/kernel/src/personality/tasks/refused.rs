@@ -2,10 +2,8 @@
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::personality::Support::{Partial, Stub};
-use crate::personality::args::{Bits, RawFd};
+use crate::personality::Support::Stub;
 use crate::personality::{Args, Syscall, call};
-use crate::process::life::clone::CloneFlags;
 use crate::{Errno, Result};
 
 fn eperm(_: &Args) -> Result<u64> {
@@ -24,41 +22,12 @@ const fn none(nr: u32) -> Syscall {
     call!(nr, enosys(), Stub, "not offered: ENOSYS")
 }
 
-fn sys_unshare(a: &Args, flags: Bits<CloneFlags>) -> Result<u64> {
-    let flags = flags.any();
-    if flags.intersects(CloneFlags::NAMESPACES) {
-        return Err(Errno::EPERM);
-    }
-    if !(CloneFlags::FS | CloneFlags::FILES).contains(flags) {
-        return Err(Errno::EINVAL);
-    }
-    if flags.contains(CloneFlags::FS) {
-        crate::personality::files::dir::unshare(a);
-    }
-    if flags.contains(CloneFlags::FILES) {
-        a.thread.unshare_files();
-    }
-    Ok(0)
-}
-
-fn sys_setns(a: &Args, RawFd(fd): RawFd, _kind: i32) -> Result<u64> {
-    a.thread.file(fd)?;
-    Err(Errno::EPERM)
-}
-
 fn sys_perf_event_open(_: &Args) -> Result<u64> {
     Err(Errno::EACCES)
 }
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call!(
-        nr::UNSHARE,
-        sys_unshare(Bits<CloneFlags>),
-        Partial,
-        "CLONE_FS and CLONE_FILES; name spaces are refused: EPERM",
-    ),
-    call!(nr::SETNS, sys_setns(RawFd, i32), Stub, "refused: EPERM"),
     call!(nr::PERF_EVENT_OPEN, sys_perf_event_open(), Stub, "refused: EACCES"),
     no(nr::VHANGUP),
     no(nr::REBOOT),

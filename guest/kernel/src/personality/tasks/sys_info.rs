@@ -5,7 +5,6 @@ use crate::objects::pages;
 use crate::personality::args::{Number, Request, UserStr};
 use crate::process::task::TASKS;
 use crate::process::task::load;
-use crate::process::task::version::DOMAIN_NAME;
 use core::sync::atomic::Ordering;
 use doppel_machine::user::UserPtr;
 
@@ -40,11 +39,11 @@ const NAME_MAX: usize = 64;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYSLOG: u32 = 34;
 
-fn sys_uname(_: &Args, out: UserPtr) -> Result<u64> {
+fn sys_uname(args: &Args, out: UserPtr) -> Result<u64> {
     const FIELD: usize = 65;
     let mut buf = [0u8; 6 * FIELD];
-    let host = kernel().hostname.lock().clone();
-    let domain = DOMAIN_NAME.get().get();
+    let uts = args.thread.namespaces.load().uts.clone();
+    let (host, domain) = (uts.host().lock().clone(), uts.domain().lock().clone());
     let fields: [&[u8]; 6] = [b"Linux", &host, RELEASE.as_bytes(), VERSION.as_bytes(), b"x86_64", &domain];
     for (i, f) in fields.iter().enumerate() {
         let n = f.len().min(NAME_MAX);
@@ -56,7 +55,7 @@ fn sys_uname(_: &Args, out: UserPtr) -> Result<u64> {
 
 /// Reads a new name for sethostname and setdomainname.
 fn read_name(args: &Args, user_name: UserPtr, len: i32) -> Result<alloc::vec::Vec<u8>> {
-    if !args.thread.cred().capable(CAP_SYS_ADMIN) {
+    if !args.thread.cred().capable_in(args.thread.namespaces.load().uts.user(), CAP_SYS_ADMIN) {
         return Err(Errno::EPERM);
     }
     let len = usize::try_from(len).map_err(|_| Errno::EINVAL)?;
@@ -70,13 +69,13 @@ fn read_name(args: &Args, user_name: UserPtr, len: i32) -> Result<alloc::vec::Ve
 
 fn sys_sethostname(args: &Args, UserStr(name): UserStr, len: i32) -> Result<u64> {
     let name = read_name(args, name, len)?;
-    *kernel().hostname.lock() = name;
+    *args.thread.namespaces.load().uts.host().lock() = name;
     Ok(0)
 }
 
 fn sys_setdomainname(args: &Args, UserStr(name): UserStr, len: i32) -> Result<u64> {
     let name = read_name(args, name, len)?;
-    *DOMAIN_NAME.0.lock() = name;
+    *args.thread.namespaces.load().uts.domain().lock() = name;
     Ok(0)
 }
 

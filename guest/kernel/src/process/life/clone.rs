@@ -3,6 +3,7 @@
 //! A new address space is a host process cloned by the calling vCPU, with no lock held; its first vCPU finds
 //! the child thread on the run queue of the new [`Space`]. A vfork child runs in its parent's space until exec.
 
+pub(crate) use super::flags::CloneFlags;
 use super::vfork::Vfork;
 use crate::core::events::{Kind, record};
 use crate::process::task::SPACES;
@@ -17,57 +18,13 @@ use doppel_machine::task::UserContext;
 use doppel_machine::user::UserPtr;
 
 use crate::core::sched::wait_until_uninterruptible;
+use crate::objects::lookup::context::FsContext;
 use crate::objects::vfs::FdTable;
+use crate::process::namespaces::{Namespaces, enter};
 use crate::process::ptrace;
 use crate::process::task::Space;
-use crate::process::task::{Process, Thread, current};
+use crate::process::task::{Cred, Process, Thread, current};
 use crate::{Errno, Result};
-
-bitflags::bitflags! {
-    /// `CLONE_` flags of clone, clone3 and unshare.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(crate) struct CloneFlags: u64 {
-        /// For clone3 and unshare only: clone has the signal there.
-        const NEWTIME = 0x80;
-        const VM = 0x100;
-        const FS = 0x200;
-        const FILES = 0x400;
-        const SIGHAND = 0x800;
-        const PIDFD = 0x1000;
-        const VFORK = 0x4000;
-        const PARENT = 0x8000;
-        const THREAD = 0x1_0000;
-        const NEWNS = 0x2_0000;
-        const SYSVSEM = 0x4_0000;
-        const SETTLS = 0x8_0000;
-        const PARENT_SETTID = 0x10_0000;
-        const CHILD_CLEARTID = 0x20_0000;
-        const DETACHED = 0x40_0000;
-        const CHILD_SETTID = 0x100_0000;
-        const NEWCGROUP = 0x200_0000;
-        const NEWUTS = 0x400_0000;
-        const NEWIPC = 0x800_0000;
-        const NEWUSER = 0x1000_0000;
-        const NEWPID = 0x2000_0000;
-        const NEWNET = 0x4000_0000;
-        const CLEAR_SIGHAND = 1 << 32;
-        const INTO_CGROUP = 1 << 33;
-    }
-}
-
-impl CloneFlags {
-    /// Where clone has the signal of the child's end.
-    pub const CSIGNAL: u64 = 0xff;
-    /// Namespaces and control groups: a domain has one of each.
-    pub const NAMESPACES: Self = Self::NEWNS
-        .union(Self::NEWCGROUP)
-        .union(Self::NEWUTS)
-        .union(Self::NEWIPC)
-        .union(Self::NEWUSER)
-        .union(Self::NEWPID)
-        .union(Self::NEWNET)
-        .union(Self::NEWTIME);
-}
 
 /// What a clone asks for.
 #[derive(Clone, Copy, Default)]
@@ -99,9 +56,6 @@ pub(crate) fn check(r: &Request) -> Result<()> {
         || has(CloneFlags::NEWIPC) && has(CloneFlags::SYSVSEM)
     {
         return Err(Errno::EINVAL);
-    }
-    if f.intersects(CloneFlags::NAMESPACES) {
-        return Err(Errno::EPERM);
     }
     if arena::low() {
         record(Kind::KernelFull, [0; 3]);
@@ -188,6 +142,7 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         record(Kind::TasksRefused, [most as u64, 0, 0]);
         return Err(Errno::EAGAIN);
     }
+    let own = Own::new(parent, r.flags)?;
     let tid = if r.tid != 0 { r.tid } else { TASKS.alloc_pid()? };
     let vfork = r.flags.contains(CloneFlags::VFORK);
     let regs = child_regs(parent, &r)?;
@@ -199,7 +154,7 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     let child_process = if r.flags.contains(CloneFlags::THREAD) {
         process.clone()
     } else {
-        new_process(parent, tid, &space, &r)?
+        new_process(parent, tid, &space, &r, &own)?
     };
     let signals = parent.signals.fork();
     if share_vm && !vfork {
@@ -208,7 +163,8 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     let child = Thread::new(
         tid,
         child_process.clone(),
-        parent.cred(),
+        own.cred,
+        own.namespaces,
         Some(child_files(parent, &child_process, r.flags)),
         space.clone(),
         regs,
@@ -253,10 +209,33 @@ impl Vfork {
     }
 }
 
-fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) -> Result<Arc<Process>> {
+/// Who a child is, and where.
+struct Own {
+    cred: Arc<Cred>,
+    namespaces: Arc<Namespaces>,
+    fs: Arc<FsContext>,
+}
+
+impl Own {
+    fn new(parent: &Thread, flags: CloneFlags) -> Result<Self> {
+        let fs = parent.fs();
+        let shared = flags.intersects(CloneFlags::FS | CloneFlags::THREAD);
+        let fs = if shared { fs } else { Arc::new(fs.fork()) };
+        let (cred, namespaces) = enter::make(parent, flags, &fs)?;
+        Ok(Self { cred, namespaces, fs })
+    }
+}
+
+fn new_process(
+    parent: &Arc<Thread>,
+    pid: i32,
+    space: &Arc<Space>,
+    r: &Request,
+    own: &Own,
+) -> Result<Arc<Process>> {
     let p = &parent.process;
     let nproc = p.rlimit(crate::process::task::Resource::Nproc);
-    let cred = parent.cred();
+    let cred = own.cred.clone();
     if cred.ruid != 0 && TASKS.processes.lock().len() as u64 >= nproc {
         record(Kind::ProcessesRefused, [nproc, 0, 0]);
         return Err(Errno::EAGAIN);
@@ -266,8 +245,6 @@ fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) 
     } else {
         Arc::new(parent.files().fork())
     };
-    let places = current().fs();
-    let fs = if r.flags.contains(CloneFlags::FS) { places } else { Arc::new(places.fork()) };
     let signals = p.signals.fork(r.flags.contains(CloneFlags::SIGHAND));
     if r.flags.contains(CloneFlags::CLEAR_SIGHAND) {
         signals.exec();
@@ -284,7 +261,7 @@ fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) 
         p.session(),
         space.clone(),
         files,
-        fs,
+        own.fs.clone(),
         cred,
         signals,
         *p.rlimits.lock(),

@@ -5,6 +5,7 @@ pub mod elf;
 pub mod ending;
 pub mod exec;
 pub mod exit;
+pub mod flags;
 pub mod spare;
 pub mod stack;
 pub mod start;

@@ -80,6 +80,7 @@ pub(crate) fn start_process(
         pid,
         process.clone(),
         process.cred(),
+        crate::process::namespaces::FIRST.0.clone(),
         Some(process.files()),
         space.clone(),
         UserContext::default(),

@@ -255,6 +255,11 @@ impl ProcessSignals {
         *self.handlers.lock() = own;
     }
 
+    /// Whether another process has the same handlers (CLONE_SIGHAND).
+    pub fn are_shared(&self) -> bool {
+        Arc::strong_count(&self.handlers.lock()) > 1
+    }
+
     pub(crate) fn handlers(&self) -> Arc<Handlers> {
         self.handlers.lock().clone()
     }

@@ -29,9 +29,16 @@ const CHUNK: usize = 32 << 10;
 pub fn may_access(me: &Process, target: &Process) -> Result<()> {
     const CAP_SYS_PTRACE: u32 = 19;
     let (m, t) = (me.acting_cred(), target.cred());
+    // Who has rights in another user namespace, or more rights than the caller, is not the same as he.
     let same = [t.ruid, t.euid, t.suid].iter().all(|u| *u == m.ruid)
-        && [t.rgid, t.egid, t.sgid].iter().all(|g| *g == m.rgid);
-    if core::ptr::eq(me, target) || same || m.capable(CAP_SYS_PTRACE) { Ok(()) } else { Err(Errno::EPERM) }
+        && [t.rgid, t.egid, t.sgid].iter().all(|g| *g == m.rgid)
+        && Arc::ptr_eq(&m.user, &t.user)
+        && t.cap_permitted & !m.cap_permitted == 0;
+    if core::ptr::eq(me, target) || same || m.capable_in(&t.user, CAP_SYS_PTRACE) {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
 }
 
 struct Job<R> {
@@ -67,6 +74,7 @@ fn start_worker(p: &Arc<Process>, space: &Arc<Space>, f: impl FnOnce() + Send + 
         0,
         p.clone(),
         p.cred(),
+        crate::process::namespaces::FIRST.0.clone(),
         None,
         space.clone(),
         UserContext::default(),

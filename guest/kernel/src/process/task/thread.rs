@@ -6,7 +6,7 @@ use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use doppel_machine::cpu::{self, ThreadObject};
-use doppel_machine::shield::Shielded;
+use doppel_machine::shield::{self, Shielded};
 use doppel_machine::sync::SpinLock;
 use doppel_machine::task::{Task, UserContext};
 use doppel_machine::user::UserPtr;
@@ -18,6 +18,7 @@ use crate::objects::lookup::context::FsContext;
 use crate::objects::vfs::fdtable::{FdTable, FileRef, Files, FilesRef};
 use crate::objects::vfs::flags::OpenFlags;
 use crate::process::keys::Keyrings;
+use crate::process::namespaces::Namespaces;
 use crate::process::signal::ThreadSignals;
 use crate::process::time::used::ThreadUse;
 use crate::{Errno, Result, kernel};
@@ -32,6 +33,8 @@ pub struct Thread {
     pub process: Arc<Process>,
     /// Its identity. Threads of a process may differ (glibc keeps them the same).
     pub cred: Shielded<Arc<Cred>>,
+    /// Its namespaces. /proc shows the leader's.
+    pub namespaces: Shielded<Arc<Namespaces>>,
     /// Its descriptors; for the thread itself. Others see those of the process.
     pub files: Files,
     /// The scheduler's part of it, with the space it runs in: its process' space, except in the middle of exec.
@@ -95,6 +98,7 @@ impl Thread {
         tid: i32,
         process: Arc<Process>,
         cred: Arc<Cred>,
+        namespaces: Arc<Namespaces>,
         files: Option<Arc<FdTable>>,
         space: Arc<Space>,
         ctx: UserContext,
@@ -107,6 +111,7 @@ impl Thread {
             tid: AtomicI32::new(tid),
             process,
             cred: Shielded::new(cred),
+            namespaces: Shielded::new(namespaces),
             files: Files::new(files),
             entity: Entity::new(me.clone(), space),
             signals,
@@ -194,6 +199,20 @@ impl Thread {
     pub fn set_own_fs(&self, fs: Arc<FsContext>) {
         *self.own_fs.lock() = Some(fs);
         self.has_own_fs.store(true, Ordering::Release);
+    }
+
+    /// As [`Self::set_own_fs`], for the calling thread: those of the process, if it has no other threads.
+    pub fn take_fs(&self, fs: Arc<FsContext>) {
+        if self.has_own_fs() || self.process.threads.lock().len() > 1 {
+            self.set_own_fs(fs);
+        } else {
+            self.process.fs.set(fs);
+        }
+    }
+
+    /// Whether no other process shares root, working directory and umask of this thread, which is alone in its own.
+    pub fn fs_is_own(&self) -> bool {
+        self.has_own_fs() || Arc::strong_count(self.process.fs.get(&shield::read())) == 1
     }
 
     /// Whether it has its own.

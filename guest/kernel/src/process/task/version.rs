@@ -3,32 +3,12 @@
 use doppel_machine::boot;
 use doppel_machine::user::{UserPtr, bytes_of_mut};
 
-use crate::core::part::Part;
 use crate::{Errno, Result};
 
 /// What `uname -r` and /proc/sys/kernel/osrelease say.
 pub const RELEASE: &str = "6.6.0-doppel";
 /// What `uname -v` and /proc/sys/kernel/version say.
 pub const VERSION: &str = "#1 SMP PREEMPT_DYNAMIC Doppel";
-
-/// The NIS domain name.
-pub struct DomainName(pub(crate) doppel_machine::sync::SpinLock<alloc::vec::Vec<u8>>);
-
-/// The domain's.
-pub static DOMAIN_NAME: Part<DomainName> = Part::new();
-
-impl Default for DomainName {
-    fn default() -> Self {
-        Self(doppel_machine::sync::SpinLock::new(b"(none)".to_vec()))
-    }
-}
-
-impl DomainName {
-    /// The name.
-    pub fn get(&self) -> alloc::vec::Vec<u8> {
-        self.0.lock().clone()
-    }
-}
 
 /// Memory of the domain as programs are told: total and in use, in bytes.
 pub fn memory() -> (u64, u64) {

@@ -1,0 +1,112 @@
+//! The files that stand for namespaces: /proc/PID/ns/* and what ioctl_nsfs(2) opens.
+//!
+//! An open one keeps its namespace alive.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+
+use crate::core::namespace::{Kind, Namespace};
+use crate::objects::vfs::attr::Stat;
+use crate::objects::vfs::file::Splice;
+use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::{File, FileOps};
+use crate::process::task::{Process, Thread, current, current_ref};
+use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
+
+/// The device number of these files.
+const DEVICE: u64 = 4;
+const NS_GET_USERNS: u32 = 0xb701;
+const NS_GET_PARENT: u32 = 0xb702;
+const NS_GET_NSTYPE: u32 = 0xb703;
+const NS_GET_OWNER_UID: u32 = 0xb704;
+
+/// What such a file refers to.
+pub struct NsFile {
+    ns: Arc<dyn Namespace>,
+}
+
+impl NsFile {
+    /// The namespace.
+    pub fn namespace(&self) -> &Arc<dyn Namespace> {
+        &self.ns
+    }
+}
+
+/// What readlink says of a namespace.
+pub fn text(ns: &dyn Namespace) -> String {
+    format!("{}:[{}]", ns.kind().name(), ns.number())
+}
+
+/// An open file that stands for a namespace.
+pub fn open(ns: Arc<dyn Namespace>) -> Arc<File> {
+    let name = text(&*ns);
+    File::anon(Arc::new(NsFile { ns }), name, OpenFlags::RDONLY)
+}
+
+/// A descriptor of the calling thread for it.
+pub fn descriptor(ns: Arc<dyn Namespace>) -> Result<u64> {
+    let fd = current_ref().files().insert(open(ns), true)?;
+    Ok(u64::from(fd.unsigned_abs()))
+}
+
+/// The one of a kind that a process has, as its thread `t` sees it.
+pub fn of(p: &Process, t: Option<&Thread>, kind: Kind, for_children: bool) -> Option<Arc<dyn Namespace>> {
+    match kind {
+        Kind::User => Some(t.map_or_else(|| p.cred(), Thread::cred).user.clone()),
+        _ => t?.namespaces.load().get(kind, for_children),
+    }
+}
+
+impl FileOps for NsFile {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
+    fn pollable(&self) -> bool {
+        false
+    }
+
+    fn stat(&self, _file: &File) -> Result<Stat> {
+        Ok(Stat { dev: DEVICE, ino: self.ns.number(), mode: 0o100_444, ..Stat::anonymous() })
+    }
+
+    fn ioctl(&self, _file: &File, cmd: u32, arg: u64) -> Result<u64> {
+        let me = current().cred();
+        match cmd {
+            NS_GET_USERNS => {
+                // Only what the caller's own user namespace is or is above of.
+                let owner = self.ns.owner().filter(|o| o.is_within(&me.user)).ok_or(Errno::EPERM)?;
+                descriptor(owner)
+            }
+            NS_GET_PARENT => match self.ns.kind() {
+                Kind::User | Kind::Pid => descriptor(visible_parent(&*self.ns)?),
+                _ => Err(Errno::EINVAL),
+            },
+            NS_GET_NSTYPE => Ok(u64::from(self.ns.kind().flag())),
+            NS_GET_OWNER_UID => {
+                let any: &dyn core::any::Any = &*self.ns;
+                let user =
+                    any.downcast_ref::<crate::core::namespace::UserNamespace>().ok_or(Errno::EINVAL)?;
+                UserPtr(arg).write(&me.user.uid(user.owner_uid()))?;
+                Ok(0)
+            }
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+}
+
+/// The parent of a namespace, if the caller may know it: EPERM if it is none of its own or below.
+fn visible_parent(ns: &dyn Namespace) -> Result<Arc<dyn Namespace>> {
+    let parent = ns.parent().ok_or(Errno::EPERM)?;
+    let top = of(&current().process, Some(&current()), ns.kind(), false);
+    let mut at = Some(parent.clone());
+    while let Some(one) = at {
+        if top.as_ref().is_some_and(|t| t.number() == one.number()) {
+            return Ok(parent);
+        }
+        at = one.parent();
+    }
+    Err(Errno::EPERM)
+}
