@@ -202,6 +202,12 @@ pub struct Current {
     pub tid: fn() -> i32,
     /// RLIMIT_FSIZE of its process, no limit on an idle vCPU.
     pub size_limit: fn() -> u64,
+    /// What it is told of a number of the kernel's, 0 for what is not in its PID namespace.
+    pub shown: fn(i32) -> i32,
+    /// The kernel's number for one that it gives.
+    pub kernel: fn(i32) -> Option<i32>,
+    /// What it is told of a process and a user of the kernel's.
+    pub seen: fn(i32, u32) -> (i32, u32),
 }
 
 /// Set by the layer of processes.
@@ -218,6 +224,16 @@ pub fn subject() -> Arc<dyn Subject> {
 /// The current process, 0 on an idle vCPU.
 pub fn pid() -> i32 {
     (CURRENT.get().pid)()
+}
+
+/// What the current thread is told of a process, thread or group that the kernel knows by this number.
+pub fn shown_pid(kernel: i32) -> i32 {
+    (CURRENT.get().shown)(kernel)
+}
+
+/// The kernel's number for one that the current thread gives; none if nobody has it there.
+pub fn kernel_pid(shown: i32) -> Option<i32> {
+    (CURRENT.get().kernel)(shown)
 }
 
 /// The current thread's number, 0 on an idle vCPU.

@@ -104,6 +104,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::core::log::LOG,
     &crate::core::namespace::NUMBERS,
     &crate::core::namespace::user::FIRST,
+    &crate::core::namespace::pid::FIRST,
     &crate::core::sched::STANDSTILL,
     &crate::memory::MISSING,
     &crate::memory::LOG,

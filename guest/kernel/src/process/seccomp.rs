@@ -193,7 +193,7 @@ pub(crate) fn set_filter(t: &Arc<Thread>, flags: FilterFlags, p: UserPtr) -> Res
     }
     let program = read_program(p)?;
     let process = &t.process;
-    if !process.no_new_privs.load(Ordering::Relaxed) && !process.acting_cred().capable(CAP_SYS_ADMIN) {
+    if !process.no_new_privs.load(Ordering::Relaxed) && !process.acting_cred().has(CAP_SYS_ADMIN) {
         return Err(Errno::EACCES);
     }
     if t.seccomp.mode.load(Ordering::Relaxed) == STRICT {

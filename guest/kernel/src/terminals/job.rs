@@ -9,6 +9,7 @@ use super::Tty;
 use super::terminal::{Control, Kind};
 use crate::core::sched::wait_until_uninterruptible;
 use crate::process::signal::{self, SigInfo, pgrp_orphaned, send_group, send_process, sig};
+use crate::process::namespaces::numbers;
 use crate::process::task::{Process, Session, current};
 use crate::{Errno, Result};
 
@@ -168,7 +169,7 @@ pub(super) fn foreground(tty: &Arc<Tty>, master: bool) -> Result<i32> {
     if !master && !controls(tty, &current().process) {
         return Err(Errno::ENOTTY);
     }
-    Ok(tty.control.lock().pgrp)
+    Ok(numbers::shown(tty.control.lock().pgrp))
 }
 
 /// TIOCSPGRP.
@@ -181,6 +182,7 @@ pub(super) fn set_foreground(tty: &Arc<Tty>, pgrp: i32) -> Result<()> {
     if pgrp < 0 {
         return Err(Errno::EINVAL);
     }
+    let pgrp = numbers::kernel(pgrp)?;
     let sid = p.session().sid;
     let member = TASKS.all_processes().into_iter().find(|q| q.pgid() == pgrp);
     if member.ok_or(Errno::ESRCH)?.session().sid != sid {
@@ -195,7 +197,7 @@ pub(super) fn session_id(tty: &Arc<Tty>, master: bool) -> Result<i32> {
     if !master && !controls(tty, &current().process) {
         return Err(Errno::ENOTTY);
     }
-    tty.session().map(|s| s.sid).ok_or(Errno::ENOTTY)
+    tty.session().map(|s| numbers::shown(s.sid)).ok_or(Errno::ENOTTY)
 }
 
 /// Whether an exclusive terminal may be opened all the same.

@@ -3,6 +3,7 @@
 //! Key types: [`Namespace`] (any of them), [`Base`] (number, owner and count of one), [`UserNamespace`].
 
 pub mod ids;
+pub mod pid;
 pub mod user;
 
 use alloc::sync::Arc;

@@ -43,10 +43,10 @@ pub fn check(cred: &Cred, inode: &dyn Inode, mask: u32) -> Result<()> {
         return Ok(());
     }
     let dir = FileType::from_mode(p.mode) == Some(FileType::Directory);
-    if cred.capable(cap::DAC_OVERRIDE) && (dir || mask & MAY_EXEC == 0 || p.mode & 0o111 != 0) {
+    if cred.capable_over(p.uid, p.gid, cap::DAC_OVERRIDE) && (dir || mask & MAY_EXEC == 0 || p.mode & 0o111 != 0) {
         return Ok(());
     }
-    if cred.capable(cap::DAC_READ_SEARCH) && (mask == MAY_READ || (dir && mask & MAY_WRITE == 0)) {
+    if cred.capable_over(p.uid, p.gid, cap::DAC_READ_SEARCH) && (mask == MAY_READ || (dir && mask & MAY_WRITE == 0)) {
         return Ok(());
     }
     Err(Errno::EACCES)
@@ -59,14 +59,16 @@ pub fn may_search_all(cred: &Cred) -> bool {
 
 /// Whether `cred` owns the file, or may act as if: EPERM if not.
 pub fn owner(cred: &Cred, inode: &dyn Inode) -> Result<()> {
-    if cred.fsuid == inode.perm().uid || cred.capable(cap::FOWNER) { Ok(()) } else { Err(Errno::EPERM) }
+    let p = inode.perm();
+    let mine = cred.fsuid == p.uid || cred.has(cap::FOWNER) && cred.user.shown_uid(p.uid).is_some();
+    if mine { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 /// Which of a file's set-user-ID and set-group-ID bits go when it is written or given to another: set-group-ID of
 /// what is no program stays with members of the group.
 pub fn lost_setid(cred: &Cred, p: Perm) -> u32 {
     let program = p.mode & 0o2010 == 0o2010;
-    if program || !(cred.in_group(p.gid) || cred.capable(cap::FSETID)) { 0o6000 } else { 0o4000 }
+    if program || !(cred.in_group(p.gid) || cred.capable_over(p.uid, p.gid, cap::FSETID)) { 0o6000 } else { 0o4000 }
 }
 
 /// The mode of a new file in `dir`, of the group `gid`: who is no member of the directory's group makes no
@@ -75,7 +77,7 @@ pub fn new_mode(cred: &Cred, dir: &dyn Inode, mode: u32, gid: u32) -> u32 {
     let kind = FileType::from_mode(mode);
     let program = mode & 0o2010 == 0o2010 && kind != Some(FileType::Directory);
     let inherits = dir.perm().mode & 0o2000 != 0;
-    if program && inherits && !cred.in_group(gid) && !cred.capable(cap::FSETID) {
+    if program && inherits && !cred.in_group(gid) && !cred.capable_over(dir.perm().uid, gid, cap::FSETID) {
         mode & !0o2000
     } else {
         mode
@@ -85,10 +87,11 @@ pub fn new_mode(cred: &Cred, dir: &dyn Inode, mode: u32, gid: u32) -> u32 {
 /// The rule of sticky directories: EPERM unless `cred` owns the file or the directory.
 pub fn sticky(cred: &Cred, dir: &dyn Inode, victim: &dyn Inode) -> Result<()> {
     let d = dir.perm();
-    if d.mode & 0o1000 == 0
-        || cred.fsuid == d.uid
-        || cred.fsuid == victim.perm().uid
-        || cred.capable(cap::FOWNER)
+    if d.mode & 0o1000 == 0 || cred.fsuid == d.uid {
+        return Ok(());
+    }
+    let v = victim.perm();
+    if cred.fsuid == v.uid || cred.capable_over(v.uid, v.gid, cap::FOWNER)
     {
         Ok(())
     } else {

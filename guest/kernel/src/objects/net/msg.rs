@@ -159,8 +159,7 @@ impl MsgHdr {
                         return Err(Errno::EINVAL);
                     }
                     let cred: Ucred = UserPtr(self.control).add((at + CMSG_HDR) as u64).read()?;
-                    cred.check(p)?;
-                    msg.cred = Some(cred);
+                    msg.cred = Some(cred.check(p)?);
                 }
                 (c::SOL_SOCKET, _) if unix => return Err(Errno::EINVAL),
                 (c::SOL_UDP, UDP_SEGMENT) if !unix => {
@@ -211,7 +210,7 @@ impl MsgHdr {
             w.put(*level, *kind, data)?;
         }
         if let Some(cred) = r.cred.filter(|_| common.passcred()) {
-            w.put(c::SOL_SOCKET, c::SCM_CREDENTIALS, bytes_of(&cred))?;
+            w.put(c::SOL_SOCKET, c::SCM_CREDENTIALS, bytes_of(&cred.shown()))?;
         }
         if let Some(fds) = r.fds.take() {
             w.put_fds(&fds, flags.contains(MsgFlags::CMSG_CLOEXEC))?;

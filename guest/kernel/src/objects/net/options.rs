@@ -353,7 +353,7 @@ pub fn get(s: &dyn SocketOps, level: i32, name: i32) -> Result<Vec<u8>> {
         c::SO_SNDTIMEO | c::SO_SNDTIMEO_NEW => return Ok(to_timeval(o.sndtimeo.load(Ordering::Relaxed))),
         c::SO_PEERCRED => {
             let none = Ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-            return Ok(bytes_of(&s.peer_cred().unwrap_or(none)).to_vec());
+            return Ok(bytes_of(&s.peer_cred().map_or(none, Ucred::shown)).to_vec());
         }
         c::SO_PEERNAME => {
             let mut b = [0; doppel_algo::net::sockaddr::MAX];

@@ -230,7 +230,7 @@ impl Node {
             return;
         }
         let cred = subject().cred();
-        if !cred.capable(perm::cap::FSETID) {
+        if !cred.capable_over(p.uid, p.gid, perm::cap::FSETID) {
             self.meta.lock().mode &= !perm::lost_setid(&cred, p);
             self.changed(unwritten::FILE);
         }

@@ -56,7 +56,7 @@ impl Node {
         }
         let cred = subject().cred();
         let mode = p.mode & 0o7777 & !perm::lost_setid(&cred, p);
-        if !cred.capable(perm::cap::FSETID) && mode != p.mode & 0o7777 {
+        if !cred.capable_over(p.uid, p.gid, perm::cap::FSETID) && mode != p.mode & 0o7777 {
             // What cannot be changed any more is a file that is no more.
             let _ = self.change(&Changes { mode, ..Changes::default() }, set::MODE);
         }

@@ -6,7 +6,7 @@
 //! Lock order: the file's state → its wait queue → `Sender::to` → signal queues. [`Sigio`]'s table is changed with
 //! none of them held.
 
-use crate::core::subject::subject;
+use crate::core::subject::{kernel_pid, shown_pid, subject};
 use alloc::sync::Arc;
 
 use doppel_machine::sync::SpinLock;
@@ -16,6 +16,11 @@ use crate::core::sched::{PollEvents, PollTable, Wake};
 use crate::process::signal::SigInfo;
 use crate::{Errno, Result};
 use doppel_abi_linux::signal::{code, sig};
+
+/// The kernel's number for one that the caller gives.
+fn named(n: i32) -> Result<i32> {
+    kernel_pid(n).ok_or(Errno::ESRCH)
+}
 
 /// Whom F_SETOWN named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +42,8 @@ impl Owner {
         match who {
             0 => Ok(Self::None),
             i32::MIN => Err(Errno::EINVAL),
-            n if n < 0 => Self::Group(-n).existing(),
-            n => Self::Process(n).existing(),
+            n if n < 0 => Self::Group(named(-n)?).existing(),
+            n => Self::Process(named(n)?).existing(),
         }
     }
 
@@ -46,9 +51,9 @@ impl Owner {
     pub fn from_pair([kind, id]: [i32; 2]) -> Result<Self> {
         match (kind, id) {
             (0..=2, 0) => Ok(Self::None),
-            (0, _) => Self::Thread(id).existing(),
-            (1, _) => Self::Process(id).existing(),
-            (2, _) => Self::Group(id).existing(),
+            (0, _) => Self::Thread(named(id)?).existing(),
+            (1, _) => Self::Process(named(id)?).existing(),
+            (2, _) => Self::Group(named(id)?).existing(),
             _ => Err(Errno::EINVAL),
         }
     }
@@ -57,9 +62,9 @@ impl Owner {
     pub fn pair(self) -> [i32; 2] {
         match self {
             Self::None => [0, 0],
-            Self::Thread(n) => [0, n],
-            Self::Process(n) => [1, n],
-            Self::Group(n) => [2, n],
+            Self::Thread(n) => [0, shown_pid(n)],
+            Self::Process(n) => [1, shown_pid(n)],
+            Self::Group(n) => [2, shown_pid(n)],
         }
     }
 
@@ -67,8 +72,8 @@ impl Owner {
     pub fn number(self) -> i32 {
         match self {
             Self::None => 0,
-            Self::Thread(n) | Self::Process(n) => n,
-            Self::Group(n) => -n,
+            Self::Thread(n) | Self::Process(n) => shown_pid(n),
+            Self::Group(n) => -shown_pid(n),
         }
     }
 

@@ -1,7 +1,7 @@
 //! System calls that make process descriptors.
 
 use crate::personality::args::{Bits, NoFlags, RawFd};
-use crate::process::task::TASKS;
+use crate::process::namespaces::numbers;
 use doppel_abi_linux::syscalls::nr;
 
 use crate::objects::vfs::flags::OpenFlags;
@@ -21,9 +21,9 @@ fn sys_pidfd_open(_: &Args, pid: i32, flags: Bits<OpenFlags>) -> Result<u64> {
     if pid <= 0 {
         return Err(Errno::EINVAL);
     }
-    let target = TASKS.process(pid).map_err(|e| {
+    let target = numbers::process(pid).map_err(|e| {
         // A thread that leads no group.
-        if TASKS.thread(pid).is_ok() { Errno::EINVAL } else { e }
+        if numbers::thread(pid).is_ok() { Errno::EINVAL } else { e }
     })?;
     let fd = open_with(&target, f)?;
     Ok(u64::from(fd.unsigned_abs()))
@@ -34,7 +34,7 @@ fn sys_pidfd_getfd(args: &Args, RawFd(pidfd): RawFd, targetfd: i32, flags: Bits<
     let target = process_of(pidfd)?;
     let (mine, theirs) = (args.thread.cred(), target.cred());
     let same = [theirs.ruid, theirs.euid, theirs.suid].iter().all(|u| *u == mine.fsuid);
-    if !same && !mine.capable(CAP_SYS_PTRACE) {
+    if !same && !mine.capable_in(&theirs.user, CAP_SYS_PTRACE) {
         return Err(Errno::EPERM);
     }
     if target.is_zombie() {

@@ -29,6 +29,12 @@ pub(super) fn tell(t: &Target) {
     }
 }
 
+/// Whether the caller has a capability for this file.
+fn capable_over(c: &Caller, inode: &dyn crate::objects::vfs::Inode, cap: u32) -> bool {
+    let p = inode.perm();
+    c.cred.capable_over(p.uid, p.gid, cap)
+}
+
 fn set_mode(c: &Caller, t: &Target, mode: u32) -> Result<u64> {
     let inode = t.inode(Errno::EINVAL)?;
     t.writable()?;
@@ -37,7 +43,7 @@ fn set_mode(c: &Caller, t: &Target, mode: u32) -> Result<u64> {
     }
     perm::owner(&c.cred, &**inode)?;
     let mut mode = mode & 0o7777;
-    if mode & 0o2000 != 0 && !c.cred.in_group(inode.perm().gid) && !c.cred.capable(cap::FSETID) {
+    if mode & 0o2000 != 0 && !c.cred.in_group(inode.perm().gid) && !capable_over(c, &**inode, cap::FSETID) {
         mode &= !0o2000;
     }
     inode.set_attr(&SetAttr { mode: Some(mode), ..SetAttr::default() })?;
@@ -83,9 +89,11 @@ fn fchmodat2(
 fn set_owner(c: &Caller, t: &Target, uid: Id, gid: Id) -> Result<u64> {
     let inode = t.inode(Errno::EINVAL)?;
     t.writable()?;
-    let (uid, gid) = (uid.given(), gid.given());
+    let user = &c.cred.user;
+    let uid = uid.given().map(|n| user.kernel_uid(n).ok_or(Errno::EINVAL)).transpose()?;
+    let gid = gid.given().map(|n| user.kernel_gid(n).ok_or(Errno::EINVAL)).transpose()?;
     let p = inode.perm();
-    if !c.cred.capable(cap::CHOWN) {
+    if !c.cred.capable_over(p.uid, p.gid, cap::CHOWN) {
         let own = c.cred.fsuid == p.uid;
         let uid_ok = uid.is_none_or(|u| own && u == p.uid);
         let gid_ok = gid.is_none_or(|g| own && (g == p.gid || c.cred.in_group(g)));

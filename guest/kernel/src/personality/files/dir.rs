@@ -102,7 +102,7 @@ fn chroot(a: &Args, UserStr(path): UserStr) -> Result<u64> {
     let name = Name::read(path)?;
     let c = Caller::new(&**a.thread);
     let p = enterable(&c, c.find(at::FDCWD, name.bytes(), true)?)?;
-    if !c.cred.capable(cap::SYS_CHROOT) {
+    if !c.cred.has(cap::SYS_CHROOT) {
         return Err(Errno::EPERM);
     }
     c.fs.set_root(p);

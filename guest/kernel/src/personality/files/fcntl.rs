@@ -18,6 +18,7 @@ use crate::objects::vfs::sigio;
 use crate::personality::Support::Full;
 use crate::personality::args::{Bits, Number, RawFd, Request};
 use crate::personality::{Args, Syscall, call};
+use crate::process::namespaces::numbers;
 use crate::process::task::Resource;
 use crate::{Errno, Result};
 use doppel_machine::user::UserPtr;
@@ -158,7 +159,7 @@ fn get_lock(file: &File, user: UserPtr, owner: Owner) -> Result<u64> {
             l.start = r.start.cast_signed();
             l.len = if r.end == i64::MAX as u64 { 0 } else { (r.end - r.start + 1).cast_signed() };
             l.pid = match r.owner {
-                Owner::Process(p) => p,
+                Owner::Process(p) => numbers::shown(p),
                 Owner::File(_) => -1,
             };
         }

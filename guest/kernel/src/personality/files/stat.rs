@@ -132,7 +132,16 @@ const _: () = {
 
 const SECOND: Time = 1_000_000_000;
 
-fn put_stat(p: UserPtr, s: &Stat) -> Result<u64> {
+/// The owner and the group of a file as the caller's user namespace has them.
+#[inline]
+fn owner_shown(a: &Args, s: &Stat) -> (u32, u32) {
+    let guard = shield::read();
+    let user = &a.thread.cred.get(&guard).user;
+    (user.uid(s.uid), user.gid(s.gid))
+}
+
+fn put_stat(a: &Args, p: UserPtr, s: &Stat) -> Result<u64> {
+    let (uid, gid) = owner_shown(a, s);
     let mut times = [0; 6];
     for (i, t) in [s.atime, s.mtime, s.ctime].into_iter().enumerate() {
         times[2 * i] = t.div_euclid(SECOND);
@@ -143,8 +152,8 @@ fn put_stat(p: UserPtr, s: &Stat) -> Result<u64> {
         ino: s.ino,
         nlink: u64::from(s.nlink),
         mode: s.mode,
-        uid: s.uid,
-        gid: s.gid,
+        uid,
+        gid,
         pad: 0,
         rdev: s.rdev,
         size: s.size.cast_signed(),
@@ -165,9 +174,9 @@ fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: AtFlags, out: UserPtr) ->
         spot.dentry.inode().at_hand(&mut found).then_some(())
     });
     match at_hand {
-        Some(Ok(())) => put_stat(out, &found),
+        Some(Ok(())) => put_stat(a, out, &found),
         Some(Err(e)) => Err(e),
-        None => put_stat(out, &stat_slow(a, dirfd, name, flags)?),
+        None => put_stat(a, out, &stat_slow(a, dirfd, name, flags)?),
     }
 }
 
@@ -192,7 +201,7 @@ fn lstat(a: &Args, UserStr(path): UserStr, out: UserPtr) -> Result<u64> {
 #[inline]
 fn fstat(a: &Args, RawFd(fd): RawFd, out: UserPtr) -> Result<u64> {
     let f = a.thread.any_file(fd)?;
-    put_stat(out, &file_stat(&f)?)
+    put_stat(a, out, &file_stat(&f)?)
 }
 
 #[inline]
@@ -207,7 +216,7 @@ fn newfstatat(
     let name = Name::read(path)?;
     if name.bytes().is_empty() && flags.contains(AtFlags::EMPTY_PATH) && dirfd != at::FDCWD {
         let f = a.thread.any_file(dirfd)?;
-        return put_stat(out, &file_stat(&f)?);
+        return put_stat(a, out, &file_stat(&f)?);
     }
     stat_name(a, dirfd, name.bytes(), flags, out)
 }
@@ -255,6 +264,7 @@ fn statx(
     };
     let (rmajor, rminor) = split(s.rdev);
     let (major, minor) = split(s.dev);
+    let (uid, gid) = owner_shown(a, &s);
     let mut given = StatxMask::BASIC_STATS | StatxMask::BTIME;
     given.set(StatxMask::MNT_ID, mnt_id != 0);
     out.write(&UserStatx {
@@ -262,8 +272,8 @@ fn statx(
         blksize: s.blksize,
         attributes: if is_root { MOUNT_ROOT } else { 0 },
         nlink: s.nlink,
-        uid: s.uid,
-        gid: s.gid,
+        uid,
+        gid,
         mode: s.mode as u16,
         pad: 0,
         ino: s.ino,

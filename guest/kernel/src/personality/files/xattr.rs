@@ -40,7 +40,7 @@ fn allowed(c: &Caller, inode: &dyn Inode, name: &[u8], write: bool) -> Result<()
             && inode.kind() == FileType::Directory
             && s.mode & 0o1000 != 0
             && c.cred.fsuid != s.uid
-            && !c.cred.capable(cap::FOWNER)
+            && !c.cred.capable_over(s.uid, s.gid, cap::FOWNER)
         {
             return Err(Errno::EPERM);
         }

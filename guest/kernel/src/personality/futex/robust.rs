@@ -1,6 +1,6 @@
 //! System calls on the list of robust futexes.
 
-use crate::process::task::TASKS;
+use crate::process::namespaces::numbers;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -20,12 +20,12 @@ pub(super) fn set_robust_list(a: &Args, UserPtr(head): UserPtr, size: u64) -> Re
 }
 
 pub(super) fn get_robust_list(a: &Args, tid: i32, user_head: UserPtr, user_size: UserPtr) -> Result<u64> {
-    let t = if tid == 0 { a.thread.clone() } else { TASKS.thread(tid)? };
+    let t = if tid == 0 { a.thread.clone() } else { numbers::thread(tid)? };
     if !Arc::ptr_eq(&t.process, &a.thread.process) {
         let (mine, other) = (a.thread.cred(), t.process.cred());
         const CAP_SYS_PTRACE: u32 = 19;
         let same = [other.ruid, other.euid, other.suid].iter().all(|u| *u == mine.fsuid);
-        if !same && !mine.capable(CAP_SYS_PTRACE) {
+        if !same && !mine.capable_in(&other.user, CAP_SYS_PTRACE) {
             return Err(Errno::EPERM);
         }
     }

@@ -135,7 +135,7 @@ fn sys_mq_unlink(args: &Args, UserStr(name): UserStr) -> Result<u64> {
     let mut n = names.0.lock();
     let q = n.get(&name).ok_or(Errno::ENOENT)?;
     let c = args.thread.cred();
-    if c.fsuid != q.uid && !c.capable(CAP_DAC_OVERRIDE) {
+    if c.fsuid != q.uid && !c.capable_over(q.uid, q.gid, CAP_DAC_OVERRIDE) {
         return Err(Errno::EACCES);
     }
     n.remove(&name);

@@ -114,7 +114,7 @@ fn persistent(a: &Args, uid: u32, into: i32) -> Result<u64> {
     const CAP_SETUID: u32 = 7;
     let cred = a.thread.cred();
     let uid = if uid == u32::MAX { cred.ruid } else { uid };
-    if uid != cred.ruid && uid != cred.euid && !cred.capable(CAP_SETUID) {
+    if uid != cred.ruid && uid != cred.euid && !cred.has(CAP_SETUID) {
         return Err(Errno::EPERM);
     }
     room()?;

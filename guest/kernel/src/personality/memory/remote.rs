@@ -15,6 +15,7 @@ use crate::personality::Support::{Full, Partial};
 use crate::personality::args::{Bits, NoFlags, NoLongFlags, Number, RawFd, Size};
 use crate::personality::{Args, Syscall, call};
 use crate::process::descriptors::pidfd::process_of;
+use crate::process::namespaces::numbers;
 use crate::process::task::remote::{self, may_access};
 use crate::process::task::{Process, TASKS};
 use crate::{Errno, Result};
@@ -93,9 +94,9 @@ fn copy(
 
 /// A process that a pid argument names, by any of its threads, if the caller may reach into it.
 pub(super) fn accessible(a: &Args, pid: i32) -> Result<Arc<Process>> {
-    let target = match TASKS.process(pid) {
+    let target = match numbers::process(pid) {
         Ok(p) => p,
-        Err(_) => TASKS.thread(pid)?.process.clone(),
+        Err(_) => numbers::thread(pid)?.process.clone(),
     };
     may_access(&a.thread.process, &target)?;
     Ok(target)

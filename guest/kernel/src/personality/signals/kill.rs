@@ -13,6 +13,8 @@ use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::process::signal::kill::may_signal;
 use crate::process::signal::{SigInfo, code, send_process, send_thread};
+use crate::core::namespace::user::OVERFLOW;
+use crate::process::namespaces::numbers;
 use crate::process::task::{Process, Thread};
 use crate::{Errno, Result};
 
@@ -34,7 +36,7 @@ fn user_info(a: &Args, signo: i32, how: i32) -> SigInfo {
 
 /// The process a pid argument names; any of its threads will do, as on Linux.
 fn find(pid: i32) -> Result<Arc<Process>> {
-    TASKS.process(pid).or_else(|_| TASKS.thread(pid).map(|t| t.process.clone()))
+    numbers::process(pid).or_else(|_| numbers::thread(pid).map(|t| t.process.clone()))
 }
 
 fn one(a: &Args, p: &Arc<Process>, info: SigInfo) -> Result<()> {
@@ -45,7 +47,7 @@ fn one(a: &Args, p: &Arc<Process>, info: SigInfo) -> Result<()> {
 fn kill(a: &Args, pid: i32, SigNo(signo): SigNo) -> Result<u64> {
     let info = user_info(a, signo, code::SI_USER);
     let me = &a.thread.process;
-    if pid == me.pid {
+    if pid == numbers::shown_to(me, me.pid) {
         one(a, me, info)?;
         return Ok(0);
     }
@@ -59,11 +61,15 @@ fn kill(a: &Args, pid: i32, SigNo(signo): SigNo) -> Result<u64> {
     if !(0..=64).contains(&signo) {
         return Err(Errno::EINVAL);
     }
-    let group = if pid == 0 { me.pgid() } else { -pid };
+    let group = match pid {
+        0 => me.pgid(),
+        -1 => 0,
+        _ => numbers::kernel(-pid)?,
+    };
     let (mut found, mut sent, mut error) = (false, false, None);
     for p in TASKS.all_processes() {
         // -1: everybody except init and oneself.
-        let meant = if pid == -1 { p.pid != 1 && p.pid != me.pid } else { p.pgid() == group };
+        let meant = if pid == -1 { numbers::shown(p.pid) > 1 && p.pid != me.pid } else { p.pgid() == group };
         if !meant {
             continue;
         }
@@ -85,8 +91,8 @@ fn to_thread(a: &Args, tgid: Option<i32>, tid: i32, info: SigInfo) -> Result<u64
     if tid <= 0 || tgid.is_some_and(|g| g <= 0) {
         return Err(Errno::EINVAL);
     }
-    let t: Arc<Thread> = TASKS.thread(tid)?;
-    if tgid.is_some_and(|g| g != t.process.pid) {
+    let t: Arc<Thread> = numbers::thread(tid)?;
+    if tgid.is_some_and(|g| g != numbers::shown(t.process.pid)) {
         return Err(Errno::ESRCH);
     }
     may_signal(&a.thread.process, &t.process, info.signo)?;
@@ -108,9 +114,13 @@ fn tgkill(a: &Args, tgid: i32, tid: i32, SigNo(signo): SigNo) -> Result<u64> {
 fn queued_info(a: &Args, tgid: i32, signo: i32, user_info: UserPtr) -> Result<SigInfo> {
     let mut b = [0u8; SIGINFO_SIZE];
     user_info.read_bytes(&mut b)?;
-    let info = SigInfo::from_bytes(signo, &b);
+    let mut info = SigInfo::from_bytes(signo, &b);
+    // In the queue are the kernel's numbers. What nobody has is told as nobody.
+    let user = &a.thread.cred().user;
+    info.uid = user.kernel_uid(info.uid).unwrap_or(OVERFLOW);
+    info.pid = numbers::kernel(info.pid).unwrap_or(0);
     let forged = info.code >= 0 || info.code == code::SI_TKILL;
-    if forged && tgid != a.thread.process.pid { Err(Errno::EPERM) } else { Ok(info) }
+    if forged && tgid != numbers::shown(a.thread.process.pid) { Err(Errno::EPERM) } else { Ok(info) }
 }
 
 fn rt_sigqueueinfo(a: &Args, pid: i32, SigNo(signo): SigNo, user_info: UserPtr) -> Result<u64> {
@@ -141,13 +151,16 @@ fn pidfd_send_signal(
         }
         found => found?,
     };
+    if !numbers::sees(&target) {
+        return Err(Errno::EINVAL);
+    }
     let info = if given.is_null() {
         user_info(a, signo, code::SI_USER)
     } else {
         if given.read::<i32>()? != signo {
             return Err(Errno::EINVAL);
         }
-        queued_info(a, target.pid, signo, given)?
+        queued_info(a, numbers::shown(target.pid), signo, given)?
     };
     // A reaped process is gone, though the descriptor remains.
     if TASKS.process(target.pid).is_ok_and(|p| Arc::ptr_eq(&p, &target)) {

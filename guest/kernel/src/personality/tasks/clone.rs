@@ -1,14 +1,12 @@
 //! System calls that make threads and processes.
 
 use crate::personality::args::Bits;
-use crate::process::task::TASKS;
-use crate::process::task::table::PID_MAX;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
-use crate::process::life::clone::{CloneFlags, Request, check, clone};
+use crate::process::life::clone::{CloneFlags, Request, SET_TID_MAX, check, clone};
 use crate::{Errno, Result};
 
 /// Process creation.
@@ -41,7 +39,7 @@ fn sys_clone(
         child_tid,
         pidfd: parent_tid,
         tls,
-        tid: 0,
+        ..Request::default()
     };
     clone(&a.thread, request)
 }
@@ -93,15 +91,14 @@ fn sys_clone3(a: &Args, user_request: UserPtr, size: usize) -> Result<u64> {
         cgroup,
     ] = words;
     let flags = CloneFlags::from_bits_retain(bits);
-    const SET_TID_MAX: u64 = 32;
-    if set_tid_size > SET_TID_MAX
+    if set_tid_size > SET_TID_MAX as u64
         || (set_tid == 0) != (set_tid_size == 0)
         || exit_signal > 64
         || flags.contains(CloneFlags::INTO_CGROUP) && (cgroup > i32::MAX as u64 || size < MAX)
     {
         return Err(Errno::EINVAL);
     }
-    let mut tids = [0i32; SET_TID_MAX as usize];
+    let mut tids = [0i32; SET_TID_MAX];
     for (i, t) in (0..set_tid_size).zip(&mut tids) {
         *t = UserPtr(set_tid).add(i * 4).read()?;
     }
@@ -120,27 +117,12 @@ fn sys_clone3(a: &Args, user_request: UserPtr, size: usize) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let request =
-        Request { flags, exit_signal: exit_signal as i32, stack, parent_tid, child_tid, pidfd, tls, tid: 0 };
+        Request { flags, exit_signal: exit_signal as i32, stack, parent_tid, child_tid, pidfd, tls, ..Request::default() };
     check(&request)?;
     if flags.contains(CloneFlags::INTO_CGROUP) {
         // A domain has one control group, which no descriptor stands for.
         return Err(Errno::EBADF);
     }
-    let tid = if set_tid_size == 0 { 0 } else { chosen_tid(a, &tids[..set_tid_size as usize])? };
-    clone(&a.thread, Request { tid, ..request })
-}
-
-/// The thread id of clone3's `set_tid`, which names one for each PID namespace: there is one.
-fn chosen_tid(a: &Args, tids: &[i32]) -> Result<i32> {
-    const CAP_SYS_ADMIN: u32 = 21;
-    const CAP_CHECKPOINT_RESTORE: u32 = 40;
-    let [tid] = *tids else { return Err(Errno::EINVAL) };
-    if !(1..PID_MAX).contains(&tid) {
-        return Err(Errno::EINVAL);
-    }
-    let cred = a.thread.cred();
-    if !cred.capable(CAP_CHECKPOINT_RESTORE) && !cred.capable(CAP_SYS_ADMIN) {
-        return Err(Errno::EPERM);
-    }
-    if TASKS.is_free(tid) { Ok(tid) } else { Err(Errno::EEXIST) }
+    let tids_count = set_tid_size as usize;
+    clone(&a.thread, Request { tids, tids_count, ..request })
 }

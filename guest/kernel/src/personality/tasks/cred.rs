@@ -1,6 +1,6 @@
 //! System calls on user and group ids.
 
-use crate::process::task::TASKS;
+use crate::process::namespaces::numbers;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -54,25 +54,29 @@ pub(crate) fn change<T>(a: &Args, f: impl FnOnce(&mut Cred) -> Result<T>) -> Res
 }
 
 fn sys_getuid(a: &Args) -> Result<u64> {
-    Ok(u64::from(cred(a).ruid))
+    let c = cred(a);
+    Ok(u64::from(c.user.uid(c.ruid)))
 }
 
 fn sys_geteuid(a: &Args) -> Result<u64> {
-    Ok(u64::from(cred(a).euid))
+    let c = cred(a);
+    Ok(u64::from(c.user.uid(c.euid)))
 }
 
 fn sys_getgid(a: &Args) -> Result<u64> {
-    Ok(u64::from(cred(a).rgid))
+    let c = cred(a);
+    Ok(u64::from(c.user.gid(c.rgid)))
 }
 
 fn sys_getegid(a: &Args) -> Result<u64> {
-    Ok(u64::from(cred(a).egid))
+    let c = cred(a);
+    Ok(u64::from(c.user.gid(c.egid)))
 }
 
 fn sys_getresuid(a: &Args, real: UserPtr, effective: UserPtr, saved: UserPtr) -> Result<u64> {
     let c = cred(a);
     for (p, id) in [(real, c.ruid), (effective, c.euid), (saved, c.suid)] {
-        p.write(&id)?;
+        p.write(&c.user.uid(id))?;
     }
     Ok(0)
 }
@@ -80,7 +84,7 @@ fn sys_getresuid(a: &Args, real: UserPtr, effective: UserPtr, saved: UserPtr) ->
 fn sys_getresgid(a: &Args, real: UserPtr, effective: UserPtr, saved: UserPtr) -> Result<u64> {
     let c = cred(a);
     for (p, id) in [(real, c.rgid), (effective, c.egid), (saved, c.sgid)] {
-        p.write(&id)?;
+        p.write(&c.user.gid(id))?;
     }
     Ok(0)
 }
@@ -103,19 +107,29 @@ fn set_gids(a: &Args, f: impl FnOnce(&mut Cred) -> Result<()>) -> Result<u64> {
     })
 }
 
+/// A user given by a program, none for "leave alone"; EINVAL for one that its user namespace does not have.
+fn user(c: &Cred, id: Id) -> Result<Option<u32>> {
+    id.given().map(|n| c.user.kernel_uid(n).ok_or(Errno::EINVAL)).transpose()
+}
+
+/// As [`user`], a group.
+fn group(c: &Cred, id: Id) -> Result<Option<u32>> {
+    id.given().map(|n| c.user.kernel_gid(n).ok_or(Errno::EINVAL)).transpose()
+}
+
 /// EPERM unless `id` is "leave alone" or one of `mine`.
-fn check(privileged: bool, id: Id, mine: &[u32]) -> Result<()> {
-    let ok = privileged || id.given().is_none_or(|id| mine.contains(&id));
+fn check(privileged: bool, id: Option<u32>, mine: &[u32]) -> Result<()> {
+    let ok = privileged || id.is_none_or(|id| mine.contains(&id));
     if ok { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 fn sys_setuid(a: &Args, given: Id) -> Result<u64> {
-    let id = given.given().ok_or(Errno::EINVAL)?;
+    let id = user(&cred(a), given)?.ok_or(Errno::EINVAL)?;
     set_uids(a, |c| {
-        if c.capable(CAP_SETUID) {
+        if c.has(CAP_SETUID) {
             (c.ruid, c.suid) = (id, id);
         } else {
-            check(false, given, &[c.ruid, c.suid])?;
+            check(false, Some(id), &[c.ruid, c.suid])?;
         }
         c.euid = id;
         Ok(())
@@ -123,12 +137,12 @@ fn sys_setuid(a: &Args, given: Id) -> Result<u64> {
 }
 
 fn sys_setgid(a: &Args, given: Id) -> Result<u64> {
-    let id = given.given().ok_or(Errno::EINVAL)?;
+    let id = group(&cred(a), given)?.ok_or(Errno::EINVAL)?;
     set_gids(a, |c| {
-        if c.capable(CAP_SETGID) {
+        if c.has(CAP_SETGID) {
             (c.rgid, c.sgid) = (id, id);
         } else {
-            check(false, given, &[c.rgid, c.sgid])?;
+            check(false, Some(id), &[c.rgid, c.sgid])?;
         }
         c.egid = id;
         Ok(())
@@ -136,14 +150,16 @@ fn sys_setgid(a: &Args, given: Id) -> Result<u64> {
 }
 
 fn sys_setreuid(a: &Args, real: Id, effective: Id) -> Result<u64> {
+    let me = cred(a);
+    let (real, effective) = (user(&me, real)?, user(&me, effective)?);
     set_uids(a, |c| {
-        let p = c.capable(CAP_SETUID);
+        let p = c.has(CAP_SETUID);
         check(p, real, &[c.ruid, c.euid])?;
         check(p, effective, &[c.ruid, c.euid, c.suid])?;
         let old = c.ruid;
-        c.ruid = real.given().unwrap_or(c.ruid);
-        c.euid = effective.given().unwrap_or(c.euid);
-        if real.given().is_some() || effective.given().is_some_and(|e| e != old) {
+        c.ruid = real.unwrap_or(c.ruid);
+        c.euid = effective.unwrap_or(c.euid);
+        if real.is_some() || effective.is_some_and(|e| e != old) {
             c.suid = c.euid;
         }
         Ok(())
@@ -151,14 +167,16 @@ fn sys_setreuid(a: &Args, real: Id, effective: Id) -> Result<u64> {
 }
 
 fn sys_setregid(a: &Args, real: Id, effective: Id) -> Result<u64> {
+    let me = cred(a);
+    let (real, effective) = (group(&me, real)?, group(&me, effective)?);
     set_gids(a, |c| {
-        let p = c.capable(CAP_SETGID);
+        let p = c.has(CAP_SETGID);
         check(p, real, &[c.rgid, c.egid])?;
         check(p, effective, &[c.rgid, c.egid, c.sgid])?;
         let old = c.rgid;
-        c.rgid = real.given().unwrap_or(c.rgid);
-        c.egid = effective.given().unwrap_or(c.egid);
-        if real.given().is_some() || effective.given().is_some_and(|e| e != old) {
+        c.rgid = real.unwrap_or(c.rgid);
+        c.egid = effective.unwrap_or(c.egid);
+        if real.is_some() || effective.is_some_and(|e| e != old) {
             c.sgid = c.egid;
         }
         Ok(())
@@ -166,26 +184,28 @@ fn sys_setregid(a: &Args, real: Id, effective: Id) -> Result<u64> {
 }
 
 fn sys_setresuid(a: &Args, real: Id, effective: Id, saved: Id) -> Result<u64> {
-    let ids = [real, effective, saved];
+    let me = cred(a);
+    let ids = [user(&me, real)?, user(&me, effective)?, user(&me, saved)?];
     set_uids(a, |c| {
-        let p = c.capable(CAP_SETUID);
+        let p = c.has(CAP_SETUID);
         let mine = [c.ruid, c.euid, c.suid];
         ids.iter().try_for_each(|id| check(p, *id, &mine))?;
         for (slot, id) in [&mut c.ruid, &mut c.euid, &mut c.suid].into_iter().zip(ids) {
-            *slot = id.given().unwrap_or(*slot);
+            *slot = id.unwrap_or(*slot);
         }
         Ok(())
     })
 }
 
 fn sys_setresgid(a: &Args, real: Id, effective: Id, saved: Id) -> Result<u64> {
-    let ids = [real, effective, saved];
+    let me = cred(a);
+    let ids = [group(&me, real)?, group(&me, effective)?, group(&me, saved)?];
     set_gids(a, |c| {
-        let p = c.capable(CAP_SETGID);
+        let p = c.has(CAP_SETGID);
         let mine = [c.rgid, c.egid, c.sgid];
         ids.iter().try_for_each(|id| check(p, *id, &mine))?;
         for (slot, id) in [&mut c.rgid, &mut c.egid, &mut c.sgid].into_iter().zip(ids) {
-            *slot = id.given().unwrap_or(*slot);
+            *slot = id.unwrap_or(*slot);
         }
         Ok(())
     })
@@ -194,30 +214,33 @@ fn sys_setresgid(a: &Args, real: Id, effective: Id, saved: Id) -> Result<u64> {
 /// These two never fail: they return the id that was in force.
 fn sys_setfsuid(a: &Args, given: Id) -> Result<u64> {
     let old = cred(a);
-    let allowed = check(old.capable(CAP_SETUID), given, &[old.ruid, old.euid, old.suid, old.fsuid]);
-    if let Some(id) = given.given()
+    let given = given.given().and_then(|n| old.user.kernel_uid(n));
+    let allowed = check(old.has(CAP_SETUID), given, &[old.ruid, old.euid, old.suid, old.fsuid]);
+    if let Some(id) = given
         && allowed.is_ok()
         && id != old.fsuid
     {
+        let root = old.user.kernel_uid(0);
         change(a, |c| {
             c.fsuid = id;
             if old.securebits & SECURE_NO_SETUID_FIXUP == 0 {
-                if old.fsuid == 0 {
+                if root == Some(old.fsuid) {
                     c.cap_effective &= !FS_CAPS;
-                } else if id == 0 {
+                } else if root == Some(id) {
                     c.cap_effective |= c.cap_permitted & FS_CAPS;
                 }
             }
             Ok(())
         })?;
     }
-    Ok(u64::from(old.fsuid))
+    Ok(u64::from(old.user.uid(old.fsuid)))
 }
 
 fn sys_setfsgid(a: &Args, given: Id) -> Result<u64> {
     let old = cred(a);
-    let allowed = check(old.capable(CAP_SETGID), given, &[old.rgid, old.egid, old.sgid, old.fsgid]);
-    if let Some(id) = given.given()
+    let given = given.given().and_then(|n| old.user.kernel_gid(n));
+    let allowed = check(old.has(CAP_SETGID), given, &[old.rgid, old.egid, old.sgid, old.fsgid]);
+    if let Some(id) = given
         && allowed.is_ok()
         && id != old.fsgid
     {
@@ -226,25 +249,27 @@ fn sys_setfsgid(a: &Args, given: Id) -> Result<u64> {
             Ok(())
         })?;
     }
-    Ok(u64::from(old.fsgid))
+    Ok(u64::from(old.user.gid(old.fsgid)))
 }
 
 fn sys_getgroups(a: &Args, size: i32, list: UserPtr) -> Result<u64> {
-    let groups = &cred(a).groups;
+    let me = cred(a);
+    let groups = &me.groups;
     let room = usize::try_from(size).map_err(|_| Errno::EINVAL)?;
     if room > 0 {
         if groups.len() > room {
             return Err(Errno::EINVAL);
         }
         for (i, g) in (0..).zip(groups) {
-            list.add(i * 4).write(g)?;
+            list.add(i * 4).write(&me.user.gid(*g))?;
         }
     }
     Ok(groups.len() as u64)
 }
 
 fn sys_setgroups(a: &Args, size: u32, list: UserPtr) -> Result<u64> {
-    if !cred(a).capable(CAP_SETGID) {
+    let me = cred(a);
+    if !me.has(CAP_SETGID) || !me.user.may_setgroups() {
         return Err(Errno::EPERM);
     }
     let n = size as usize;
@@ -253,7 +278,7 @@ fn sys_setgroups(a: &Args, size: u32, list: UserPtr) -> Result<u64> {
     }
     let mut groups = Vec::new();
     for i in 0..n as u64 {
-        groups.push(list.add(i * 4).read::<u32>()?);
+        groups.push(me.user.kernel_gid(list.add(i * 4).read()?).ok_or(Errno::EINVAL)?);
     }
     groups.sort_unstable();
     change(a, |c| {
@@ -288,7 +313,7 @@ fn sys_capget(a: &Args, header: UserPtr, user_data: UserPtr) -> Result<u64> {
     let c = match pid {
         0 => cred(a),
         n if n < 0 => return Err(Errno::EINVAL),
-        n => TASKS.thread(n)?.cred(),
+        n => numbers::thread(n)?.cred(),
     };
     if user_data.is_null() {
         return Ok(0);
@@ -315,7 +340,7 @@ fn sys_capset(a: &Args, header: UserPtr, data: UserPtr) -> Result<u64> {
     }
     let [effective, permitted, inheritable] = sets.map(|s| s & ALL_CAPS);
     change(a, |c| {
-        let allowed = if c.capable(CAP_SETPCAP) { c.cap_bounding } else { c.cap_permitted };
+        let allowed = if c.has(CAP_SETPCAP) { c.cap_bounding } else { c.cap_permitted };
         if inheritable & !(c.cap_inheritable | allowed) != 0
             || inheritable & !(c.cap_inheritable | c.cap_bounding) != 0
             || permitted & !c.cap_permitted != 0

@@ -10,6 +10,7 @@ use doppel_machine::sync::SpinLock;
 
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
+use crate::process::namespaces::numbers;
 use crate::process::task::{Process, Session};
 use crate::{Errno, Result};
 
@@ -30,32 +31,38 @@ pub const CALLS: &[Syscall] = &[
 fn target(a: &Args, pid: i32) -> Result<Arc<Process>> {
     match pid {
         0 => Ok(a.thread.process.clone()),
-        pid => TASKS.process(pid),
+        pid => numbers::process(pid),
     }
 }
 
+/// A number of the kernel's as the caller sees it.
+fn shown(kernel: i32) -> u64 {
+    numbers::shown(kernel) as u64
+}
+
 fn sys_getpid(a: &Args) -> Result<u64> {
-    Ok(a.thread.process.pid as u64)
+    let p = &a.thread.process;
+    Ok(p.numbers.as_ref().map_or(p.pid, |n| n.shown()) as u64)
 }
 
 fn sys_gettid(a: &Args) -> Result<u64> {
-    Ok(a.thread.tid() as u64)
+    Ok(a.thread.shown_tid() as u64)
 }
 
 fn sys_getppid(a: &Args) -> Result<u64> {
-    Ok(a.thread.process.ppid() as u64)
+    Ok(shown(a.thread.process.ppid()))
 }
 
 fn sys_getpgrp(a: &Args) -> Result<u64> {
-    Ok(a.thread.process.pgid() as u64)
+    Ok(shown(a.thread.process.pgid()))
 }
 
 fn sys_getpgid(a: &Args, pid: i32) -> Result<u64> {
-    Ok(target(a, pid)?.pgid() as u64)
+    Ok(shown(target(a, pid)?.pgid()))
 }
 
 fn sys_getsid(a: &Args, pid: i32) -> Result<u64> {
-    Ok(target(a, pid)?.session().sid as u64)
+    Ok(shown(target(a, pid)?.session().sid))
 }
 
 fn sys_setpgid(a: &Args, pid: i32, pgid: i32) -> Result<u64> {
@@ -79,15 +86,18 @@ fn sys_setpgid(a: &Args, pid: i32, pgid: i32) -> Result<u64> {
     if p.session().sid == p.pid {
         return Err(Errno::EPERM);
     }
-    let pgid = if pgid == 0 { p.pid } else { pgid };
-    if pgid != p.pid {
+    let pgid = if pgid == 0 { p.pid } else { numbers::kernel(pgid).map_err(|_| Errno::EPERM)? };
+    let group = if pgid == p.pid {
+        p.numbers.clone()
+    } else {
         let sid = p.session().sid;
-        let exists = TASKS.all_processes().iter().any(|q| q.pgid() == pgid && q.session().sid == sid);
-        if !exists {
-            return Err(Errno::EPERM);
-        }
-    }
+        let all = TASKS.all_processes();
+        let member = all.iter().find(|q| q.pgid() == pgid && q.session().sid == sid);
+        member.ok_or(Errno::EPERM)?.group.lock().clone()
+    };
     p.pgid.store(pgid, Ordering::SeqCst);
+    let old = core::mem::replace(&mut *p.group.lock(), group);
+    drop(old);
     Ok(0)
 }
 
@@ -96,12 +106,16 @@ fn sys_setsid(a: &Args) -> Result<u64> {
     if TASKS.all_processes().iter().any(|q| q.pgid() == p.pid) {
         return Err(Errno::EPERM);
     }
-    *p.session.lock() = Arc::new(Session { sid: p.pid, tty: SpinLock::new(None) });
+    let session = Session { sid: p.pid, numbers: p.numbers.clone(), tty: SpinLock::new(None) };
+    let old = core::mem::replace(&mut *p.session.lock(), Arc::new(session));
+    drop(old);
     p.pgid.store(p.pid, Ordering::SeqCst);
-    Ok(p.pid as u64)
+    let old = core::mem::replace(&mut *p.group.lock(), p.numbers.clone());
+    drop(old);
+    Ok(shown(p.pid))
 }
 
 fn sys_set_tid_address(a: &Args, UserPtr(address): UserPtr) -> Result<u64> {
     a.thread.clear_child_tid.store(address, Ordering::Relaxed);
-    Ok(a.thread.tid() as u64)
+    Ok(a.thread.shown_tid() as u64)
 }

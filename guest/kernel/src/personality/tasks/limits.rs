@@ -1,5 +1,6 @@
 //! System calls on resource limits and nice values.
 
+use crate::process::namespaces::numbers;
 use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -66,14 +67,14 @@ fn sys_prlimit64(
     let me = &a.thread.process;
     let target = match pid {
         0 => me.clone(),
-        pid => TASKS.thread(pid)?.process.clone(),
+        pid => numbers::thread(pid)?.process.clone(),
     };
     if target.pid != me.pid {
         let (c, t) = (a.thread.cred(), target.cred());
         let same_user = [t.ruid, t.euid, t.suid].iter().all(|u| *u == c.ruid);
         let same_group = [t.rgid, t.egid, t.sgid].iter().all(|g| *g == c.rgid);
         let same = same_user && same_group;
-        if !same && !c.capable(CAP_SYS_RESOURCE) {
+        if !same && !c.capable_in(&t.user, CAP_SYS_RESOURCE) {
             return Err(Errno::EPERM);
         }
     }
@@ -92,13 +93,15 @@ pub(super) fn targets(a: &Args, which: PriorityOf, who: i32) -> Result<Vec<Arc<P
     let me = &a.thread.process;
     let list: Vec<_> = match (which, who) {
         (PriorityOf::Process, 0) => alloc::vec![me.clone()],
-        (PriorityOf::Process, pid) => alloc::vec![TASKS.thread(pid)?.process.clone()],
+        (PriorityOf::Process, pid) => alloc::vec![numbers::thread(pid)?.process.clone()],
         (PriorityOf::Group, n) => {
-            let pgid = if n == 0 { me.pgid() } else { n };
+            let pgid = if n == 0 { me.pgid() } else { numbers::kernel(n)? };
             TASKS.all_processes().into_iter().filter(|p| p.pgid() == pgid && !p.is_zombie()).collect()
         }
         (PriorityOf::User, n) => {
-            let uid = if n == 0 { a.thread.cred().ruid } else { n.cast_unsigned() };
+            let me = a.thread.cred();
+            let given = me.user.kernel_uid(n.cast_unsigned());
+            let uid = if n == 0 { me.ruid } else { given.ok_or(Errno::ESRCH)? };
             TASKS.all_processes().into_iter().filter(|p| p.cred().ruid == uid && !p.is_zombie()).collect()
         }
     };
@@ -117,7 +120,7 @@ fn sys_setpriority(a: &Args, which: Number<PriorityOf>, who: i32, nice: i32) -> 
     let me = a.thread.cred();
     for p in targets(a, which.get()?, who)? {
         let t = p.cred();
-        if me.euid != t.euid && me.euid != t.ruid && !me.capable(CAP_SYS_NICE) {
+        if me.euid != t.euid && me.euid != t.ruid && !me.capable_in(&t.user, CAP_SYS_NICE) {
             return Err(Errno::EPERM);
         }
         let lowest = 20 - i64::try_from(p.rlimit(Resource::Nice).min(40)).unwrap_or(40);

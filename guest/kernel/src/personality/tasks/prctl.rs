@@ -1,7 +1,7 @@
 //! `prctl(2)`, `arch_prctl(2)`, capabilities, `kcmp(2)`.
 
 use crate::personality::args::{Bits, Code, HexInt, Number};
-use crate::process::task::TASKS;
+use crate::process::namespaces::numbers;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use doppel_machine::user::UserPtr;
@@ -279,7 +279,7 @@ fn caps(a: &Args, op: Operation, rest: Operands) -> Result<u64> {
         }
         Operation::CapBoundingRead if arg < CAPS => Ok(cred.cap_bounding >> arg & 1),
         Operation::CapBoundingDrop if arg < CAPS => {
-            if !cred.capable(CAP_SETPCAP) {
+            if !cred.has(CAP_SETPCAP) {
                 return Err(Errno::EPERM);
             }
             change(a, |c| {
@@ -295,7 +295,7 @@ fn caps(a: &Args, op: Operation, rest: Operands) -> Result<u64> {
             let fixed = locked | locked >> 1;
             let changed = cred.securebits ^ new;
             let privileged = changed & SECURE_PRIVILEGED != 0 || changed == 0;
-            if privileged && !cred.capable(CAP_SETPCAP) || changed & fixed != 0 {
+            if privileged && !cred.has(CAP_SETPCAP) || changed & fixed != 0 {
                 return Err(Errno::EPERM);
             }
             change(a, |c| {
@@ -415,8 +415,8 @@ fn sys_kcmp(
     HexInt(idx1): HexInt,
     HexInt(idx2): HexInt,
 ) -> Result<u64> {
-    let p = TASKS.thread(pid1)?.process.clone();
-    let q = TASKS.thread(pid2)?.process.clone();
+    let p = numbers::thread(pid1)?.process.clone();
+    let q = numbers::thread(pid2)?.process.clone();
     fn order<T: ?Sized>(x: &Arc<T>, y: &Arc<T>) -> u64 {
         match Arc::as_ptr(x).addr().cmp(&Arc::as_ptr(y).addr()) {
             core::cmp::Ordering::Equal => 0,

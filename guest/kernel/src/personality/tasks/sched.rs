@@ -1,6 +1,6 @@
 //! Scheduling attributes (`sched(7)`): kept and read back; the guest scheduler serves all threads alike.
 
-use crate::process::task::TASKS;
+use crate::process::namespaces::numbers;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -61,7 +61,7 @@ fn target(a: &Args, tid: i32) -> Result<Arc<Thread>> {
     match tid {
         0 => Ok(a.thread.clone()),
         n if n < 0 => Err(Errno::EINVAL),
-        n => TASKS.thread(n),
+        n => numbers::thread(n),
     }
 }
 
@@ -73,7 +73,7 @@ fn sys_sched_yield(_: &Args) -> Result<u64> {
 /// EPERM unless the caller may change `t`'s scheduling.
 fn may_change(a: &Args, t: &Thread) -> Result<()> {
     let (c, o) = (a.thread.cred(), t.cred());
-    let ok = c.euid == o.euid || c.euid == o.ruid || c.capable(CAP_SYS_NICE);
+    let ok = c.euid == o.euid || c.euid == o.ruid || c.capable_in(&o.user, CAP_SYS_NICE);
     if ok { Ok(()) } else { Err(Errno::EPERM) }
 }
 
@@ -297,7 +297,7 @@ fn sys_rr_get_interval(a: &Args, tid: i32, out: UserPtr) -> Result<u64> {
 fn io_targets(a: &Args, which: IoPriorityOf, who: i32) -> Result<alloc::vec::Vec<Arc<Thread>>> {
     let several = match which {
         IoPriorityOf::Thread if who == 0 => return Ok(alloc::vec![a.thread.clone()]),
-        IoPriorityOf::Thread => return Ok(alloc::vec![TASKS.thread(who)?]),
+        IoPriorityOf::Thread => return Ok(alloc::vec![numbers::thread(who)?]),
         IoPriorityOf::Group => PriorityOf::Group,
         IoPriorityOf::User => PriorityOf::User,
     };

@@ -12,6 +12,7 @@ use crate::personality::time::usage::Rusage;
 use crate::personality::{Args, Syscall, call};
 use crate::process::life::wait::{Report, WaitOptions, Who, look};
 use crate::process::signal::{code, sig};
+use crate::process::namespaces::numbers;
 use crate::process::task::Process;
 use crate::{Errno, Result};
 use doppel_machine::user::UserPtr;
@@ -30,6 +31,11 @@ fn wait(me: &Arc<Process>, who: Who, options: WaitOptions) -> Result<Option<Repo
     wait_until(&me.child_wait.clone(), None, || look(me, who, options).transpose())?.map(Some)
 }
 
+/// The kernel's number of a process or group that is waited for; ECHILD if nobody has it.
+fn named(n: i32) -> Result<i32> {
+    numbers::kernel(n).map_err(|_| Errno::ECHILD)
+}
+
 fn sys_wait4(a: &Args, pid: i32, status: UserPtr, options: Bits<WaitOptions>, usage: UserPtr) -> Result<u64> {
     let waits = WaitOptions::all() - WaitOptions::EXITED - WaitOptions::NOWAIT;
     let options = options.of(waits)?;
@@ -38,8 +44,8 @@ fn sys_wait4(a: &Args, pid: i32, status: UserPtr, options: Bits<WaitOptions>, us
         i32::MIN => return Err(Errno::ESRCH),
         -1 => Who::Any,
         0 => Who::Group(me.pgid()),
-        p if p < 0 => Who::Group(-p),
-        p => Who::Pid(p),
+        p if p < 0 => Who::Group(named(-p)?),
+        p => Who::Pid(named(p)?),
     };
     let Some(r) = wait(me, who, options | WaitOptions::EXITED)? else { return Ok(0) };
     if !status.is_null() {
@@ -48,7 +54,7 @@ fn sys_wait4(a: &Args, pid: i32, status: UserPtr, options: Bits<WaitOptions>, us
     if !usage.is_null() {
         usage.write(&Rusage::of(r.used, r.max_rss))?;
     }
-    Ok(r.pid as u64)
+    Ok(numbers::shown(r.pid) as u64)
 }
 
 numbers! {
@@ -77,8 +83,8 @@ fn sys_waitid(
     let me = &a.thread.process;
     let who = match which.get()? {
         IdType::All => Who::Any,
-        IdType::Process if id > 0 => Who::Pid(id),
-        IdType::Group if id >= 0 => Who::Group(if id == 0 { me.pgid() } else { id }),
+        IdType::Process if id > 0 => Who::Pid(named(id)?),
+        IdType::Group if id >= 0 => Who::Group(if id == 0 { me.pgid() } else { named(id)? }),
         IdType::ProcessFd => {
             let pid = crate::process::descriptors::pidfd::pid_of(id)?;
             if a.thread.file(id)?.nonblocking() && !options.contains(WaitOptions::NOHANG) {
@@ -106,8 +112,8 @@ fn sys_waitid(
         let mut put = |at: usize, v: i32| info[at..at + 4].copy_from_slice(&v.to_ne_bytes());
         put(0, sig::SIGCHLD);
         put(8, code);
-        put(16, r.pid);
-        put(20, r.uid.cast_signed());
+        put(16, numbers::shown(r.pid));
+        put(20, a.thread.cred().user.uid(r.uid).cast_signed());
         put(24, status);
     }
     if !user_info.is_null() {

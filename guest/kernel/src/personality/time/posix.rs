@@ -1,6 +1,6 @@
 //! System calls of POSIX timers (`timer_create(2)`).
 
-use crate::process::task::TASKS;
+use crate::process::namespaces::numbers;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -78,7 +78,7 @@ fn timer_create(a: &Args, clock: Number<Clock>, user_event: UserPtr, user_id: Us
                     return Err(Errno::EINVAL);
                 }
                 if how == SigevNotify::ThreadId {
-                    let t = TASKS.thread(e.tid).map_err(|_| Errno::EINVAL)?;
+                    let t = numbers::thread(e.tid).map_err(|_| Errno::EINVAL)?;
                     if t.process.pid != p.pid {
                         return Err(Errno::EINVAL);
                     }

@@ -61,6 +61,7 @@ pub struct SignalFd {
 }
 
 fn record(i: &SigInfo) -> SignalfdSiginfo {
+    let i = &i.seen();
     let mut r: SignalfdSiginfo = zeroed();
     r.signo = i.signo.unsigned_abs();
     r.code = i.code;

@@ -2,7 +2,7 @@
 //! is handed to the longest waiter when it is released.
 
 use crate::process::futex::FUTEXES;
-use crate::process::task::TASKS;
+use crate::process::namespaces::numbers;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -18,7 +18,7 @@ pub(crate) const OWNER_DIED: u32 = 0x4000_0000;
 pub(crate) const TID_MASK: u32 = 0x3fff_ffff;
 
 fn tid(t: &Thread) -> u32 {
-    t.tid().cast_unsigned() & TID_MASK
+    t.shown_tid().cast_unsigned() & TID_MASK
 }
 
 /// Takes the lock if it is free; `Ok(false)` if it has an owner, with the waiters bit set if `mark`.
@@ -36,7 +36,7 @@ fn take(t: &Thread, addr: UserPtr, mark: bool, others: bool) -> Result<bool> {
         if owner == tid(t) {
             return Err(Errno::EDEADLK);
         }
-        TASKS.thread(owner.cast_signed())?;
+        numbers::thread(owner.cast_signed())?;
         if !mark || v & WAITERS != 0 || addr.cmpxchg_u32(v, v | WAITERS)? == v {
             return Ok(false);
         }

@@ -67,7 +67,7 @@ fn died(t: &Arc<Thread>, addr: UserPtr, pi: bool, pending: bool) -> Result<()> {
             wake();
             return Ok(());
         }
-        if v & TID_MASK != t.tid().cast_unsigned() & TID_MASK {
+        if v & TID_MASK != t.shown_tid().cast_unsigned() & TID_MASK {
             return Ok(());
         }
         if addr.cmpxchg_u32(v, (v & WAITERS) | OWNER_DIED)? == v {

@@ -6,6 +6,7 @@
 pub(crate) use super::flags::CloneFlags;
 use super::vfork::Vfork;
 use crate::core::events::{Kind, record};
+use crate::core::namespace::pid::Numbers;
 use crate::process::task::SPACES;
 use crate::process::task::SPARES;
 use crate::process::task::TASKS;
@@ -20,11 +21,15 @@ use doppel_machine::user::UserPtr;
 use crate::core::sched::wait_until_uninterruptible;
 use crate::objects::lookup::context::FsContext;
 use crate::objects::vfs::FdTable;
-use crate::process::namespaces::{Namespaces, enter};
+use crate::process::namespaces::{Namespaces, enter, numbers};
 use crate::process::ptrace;
 use crate::process::task::Space;
-use crate::process::task::{Cred, Process, Thread, current};
+use crate::process::task::table::PID_MAX;
+use crate::process::task::{Cred, Process, Thread, current, current_ref};
 use crate::{Errno, Result};
+
+/// Most ids that clone3's `set_tid` may give: one for each PID namespace above the child.
+pub(crate) const SET_TID_MAX: usize = 32;
 
 /// What a clone asks for.
 #[derive(Clone, Copy, Default)]
@@ -36,8 +41,9 @@ pub(crate) struct Request {
     pub(crate) child_tid: u64,
     pub(crate) pidfd: u64,
     pub(crate) tls: u64,
-    /// The thread id asked for, 0 for any.
-    pub(crate) tid: i32,
+    /// The thread ids asked for, the deepest PID namespace's first, 0 behind the last.
+    pub(crate) tids: [i32; SET_TID_MAX],
+    pub(crate) tids_count: usize,
 }
 
 pub(crate) fn check(r: &Request) -> Result<()> {
@@ -136,6 +142,10 @@ fn tell_parent(parent: &Thread, child: &Arc<Process>, tid: i32, r: &Request) -> 
 pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     check(&r)?;
     let process = &parent.process;
+    if r.flags.contains(CloneFlags::PARENT) && numbers::is_init(process) {
+        // Nobody else would reap them.
+        return Err(Errno::EINVAL);
+    }
     // Before anything is copied: a fork bomb fails cheaply. Forks at the same moment may all pass; the host's
     // control group bounds those.
     if let Some(most) = doppel_machine::boot::task_limit().filter(|most| TASKS.tasks() >= *most) {
@@ -143,7 +153,7 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         return Err(Errno::EAGAIN);
     }
     let own = Own::new(parent, r.flags)?;
-    let tid = if r.tid != 0 { r.tid } else { TASKS.alloc_pid()? };
+    let (tid, numbers) = own.number(&r)?;
     let vfork = r.flags.contains(CloneFlags::VFORK);
     let regs = child_regs(parent, &r)?;
     let share_vm = r.flags.contains(CloneFlags::VM);
@@ -154,7 +164,7 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     let child_process = if r.flags.contains(CloneFlags::THREAD) {
         process.clone()
     } else {
-        new_process(parent, tid, &space, &r, &own)?
+        new_process(parent, tid, &numbers, &space, &r, &own)?
     };
     let signals = parent.signals.fork();
     if share_vm && !vfork {
@@ -162,9 +172,10 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     }
     let child = Thread::new(
         tid,
+        numbers,
         child_process.clone(),
-        own.cred,
-        own.namespaces,
+        own.cred.clone(),
+        own.namespaces.clone(),
         Some(child_files(parent, &child_process, r.flags)),
         space.clone(),
         regs,
@@ -176,9 +187,14 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     let done = vfork.then(|| Arc::new(Vfork::default()));
     *child.vfork_done.lock() = done.clone();
 
-    tell_parent(parent, &child_process, tid, &r)?;
+    let shown = numbers::shown_to(process, tid);
+    tell_parent(parent, &child_process, shown, &r)?;
     ptrace::inherit(parent, &child, vfork, r.exit_signal);
     publish(&child, process, &child_process, r.flags);
+    if own.namespaces.pid_for_children.has_ended() {
+        // The first process of its namespace has looked for those to end already.
+        super::ending::end_process(&child_process, crate::process::signal::sig::SIGKILL);
+    }
     let kind = if r.flags.contains(CloneFlags::THREAD) { Kind::ThreadStart } else { Kind::ProcessStart };
     record(kind, [tid as u64, r.flags.bits(), 0]);
 
@@ -198,7 +214,7 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         wait_until_uninterruptible(&d.queue, || over().then_some(()));
         ptrace::vfork_done(parent, tid);
     }
-    Ok(tid as u64)
+    Ok(shown as u64)
 }
 
 impl Vfork {
@@ -222,13 +238,54 @@ impl Own {
         let shared = flags.intersects(CloneFlags::FS | CloneFlags::THREAD);
         let fs = if shared { fs } else { Arc::new(fs.fork()) };
         let (cred, namespaces) = enter::make(parent, flags, &fs)?;
+        let elsewhere = !Arc::ptr_eq(&namespaces.pid_for_children, numbers::of(&parent.process));
+        if flags.contains(CloneFlags::THREAD) && elsewhere {
+            return Err(Errno::EINVAL);
+        }
         Ok(Self { cred, namespaces, fs })
+    }
+
+    /// Whether ids for the child may be chosen: one at most for each PID namespace, each valid, with CAP_SYS_ADMIN or
+    /// CAP_CHECKPOINT_RESTORE there.
+    fn may_choose(&self, chosen: &[i32]) -> Result<()> {
+        const CAP_SYS_ADMIN: u32 = 21;
+        const CAP_CHECKPOINT_RESTORE: u32 = 40;
+        let mut pid = Some(&self.namespaces.pid_for_children);
+        for n in chosen {
+            let ns = pid.ok_or(Errno::EINVAL)?;
+            let there = *n == 1 || ns.init() != 0;
+            if !(1..PID_MAX).contains(n) || !there {
+                return Err(Errno::EINVAL);
+            }
+            let me = current_ref().cred();
+            if ![CAP_SYS_ADMIN, CAP_CHECKPOINT_RESTORE].iter().any(|c| me.capable_in(ns.user(), *c)) {
+                return Err(Errno::EPERM);
+            }
+            pid = ns.above();
+        }
+        Ok(())
+    }
+
+    /// The kernel's number of the child, and those it has below the first PID namespace.
+    fn number(&self, r: &Request) -> Result<(i32, Option<Arc<Numbers>>)> {
+        let chosen = &r.tids[..r.tids_count];
+        let pid = &self.namespaces.pid_for_children;
+        self.may_choose(chosen)?;
+        let below = (pid.level() as usize).min(chosen.len());
+        let kernel = match chosen.get(below) {
+            Some(n) if TASKS.is_free(*n) => *n,
+            Some(_) => return Err(Errno::EEXIST),
+            None => TASKS.alloc_pid()?,
+        };
+        let numbers = if pid.is_first() { None } else { Some(Numbers::new(pid, kernel, &chosen[..below])?) };
+        Ok((kernel, numbers))
     }
 }
 
 fn new_process(
     parent: &Arc<Thread>,
     pid: i32,
+    numbers: &Option<Arc<Numbers>>,
     space: &Arc<Space>,
     r: &Request,
     own: &Own,
@@ -256,8 +313,10 @@ fn new_process(
     };
     let child = Process::new(
         pid,
+        numbers.clone(),
         Arc::downgrade(&real_parent),
         p.pgid(),
+        p.group.lock().clone(),
         p.session(),
         space.clone(),
         files,

@@ -175,10 +175,12 @@ fn new_cred(thread: &Arc<Thread>, file: &File) -> (Cred, bool) {
         && !p.no_new_privs.load(Ordering::Relaxed)
     {
         let st = inode.stat();
-        if st.mode & S_ISUID != 0 {
+        // The program of somebody whom the user namespace does not know changes nothing.
+        let known = c.user.shown_uid(st.uid).is_some() && c.user.shown_gid(st.gid).is_some();
+        if known && st.mode & S_ISUID != 0 {
             c.euid = st.uid;
         }
-        if st.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP {
+        if known && st.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP {
             c.egid = st.gid;
         }
     }
@@ -188,9 +190,10 @@ fn new_cred(thread: &Arc<Thread>, file: &File) -> (Cred, bool) {
     if changed {
         c.cap_ambient = 0;
     }
-    if c.securebits & SECBIT_NOROOT == 0 && (c.euid == 0 || c.ruid == 0) {
+    let root = c.user.kernel_uid(0);
+    if c.securebits & SECBIT_NOROOT == 0 && (root == Some(c.euid) || root == Some(c.ruid)) {
         c.cap_permitted = c.cap_bounding | c.cap_inheritable;
-        c.cap_effective = if c.euid == 0 { c.cap_permitted } else { 0 };
+        c.cap_effective = if root == Some(c.euid) { c.cap_permitted } else { 0 };
     } else {
         c.cap_permitted = c.cap_ambient;
         c.cap_effective = c.cap_ambient;
@@ -248,7 +251,10 @@ fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
         phnum: u64::from(r.program.program.header.phnum),
         base: interp.map_or(0, |i| i.bias),
         entry: main.entry,
-        ids: [cred.ruid, cred.euid, cred.rgid, cred.egid],
+        ids: {
+            let user = &cred.user;
+            [user.uid(cred.ruid), user.uid(cred.euid), user.gid(cred.rgid), user.gid(cred.egid)]
+        },
         secure: r.secure,
     };
     let built = super::stack::build(layout.stack_top, &r.argv, &r.envp, &r.name, &auxv)?;

@@ -20,6 +20,7 @@ use crate::process::signal::{self, SigInfo, code, sig};
 use crate::process::task::Space;
 use crate::process::task::{Process, Thread};
 use crate::process::time::cpu as cpu_time;
+use crate::process::namespaces::{init, numbers};
 use crate::process::{futex, ptrace};
 use crate::{Errno, Result};
 
@@ -86,6 +87,7 @@ fn finish(t: &Arc<Thread>) {
     // Before the process is a zombie: a tracer that has reaped it must not find a tracee any more.
     let tracer = ptrace::untrace(t);
     if last {
+        init::end_namespace(&p);
         cpu_time::process_ends(&p, &t.space());
         *p.last_comm.lock() = *t.comm.lock();
         let resident = crate::memory::vm_stats(&t.space().mm).resident;
@@ -150,6 +152,9 @@ fn process_exit(p: &Arc<Process>) {
         }
     }
     p.exit_wait.wake_all(PollEvents::IN);
+    if let Some(n) = &p.numbers {
+        n.namespace.tell_end();
+    }
     let exec = p.exec.lock().take();
     if let Some(channel) = exec {
         // The host is its parent.
@@ -196,14 +201,20 @@ fn reparent_children(p: &Arc<Process>) {
     if children.is_empty() {
         return;
     }
+    let here = numbers::of(p);
     let mut heir = p.parent();
     while let Some(h) = &heir {
+        if !Arc::ptr_eq(numbers::of(h), here) || numbers::is_init(h) {
+            // Nobody outside the PID namespace inherits.
+            heir = None;
+            break;
+        }
         if h.subreaper.load(Ordering::Relaxed) && !h.is_zombie() {
             break;
         }
         heir = h.parent();
     }
-    let heir = heir.or_else(|| TASKS.process(crate::process::task::init_pid()).ok());
+    let heir = heir.or_else(|| TASKS.process(here.init()).ok());
     let Some(heir) = heir.filter(|h| !Arc::ptr_eq(h, p)) else { return };
     for c in children {
         c.set_parent(&heir);

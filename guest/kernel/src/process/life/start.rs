@@ -63,11 +63,13 @@ pub(crate) fn start_process(
     let space = Space::new(Mm::default());
     space.owner.store(pid, Ordering::Relaxed);
     let limits = default_rlimits();
-    let session = Arc::new(Session { sid: pid, tty: SpinLock::new(None) });
+    let session = Arc::new(Session { sid: pid, numbers: None, tty: SpinLock::new(None) });
     let process = Process::new(
         pid,
+        None,
         parent.as_ref().map_or_else(Weak::new, Arc::downgrade),
         pid,
+        None,
         session,
         space.clone(),
         Arc::new(FdTable::new(limits[Resource::Nofile].cur)),
@@ -78,6 +80,7 @@ pub(crate) fn start_process(
     );
     let thread = Thread::new(
         pid,
+        None,
         process.clone(),
         process.cred(),
         crate::process::namespaces::FIRST.0.clone(),
@@ -120,7 +123,7 @@ fn run_hook() -> bool {
     let child_tid = t.set_child_tid.swap(0, Ordering::Relaxed);
     if child_tid != 0 {
         // As on Linux, a bad address is ignored here.
-        let _ = UserPtr(child_tid).write(&t.tid());
+        let _ = UserPtr(child_tid).write(&t.shown_tid());
     }
     if t.is_worker() {
         t.space().thread_removed();

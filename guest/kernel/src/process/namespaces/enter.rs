@@ -7,8 +7,10 @@ use core::any::Any;
 use doppel_machine::shield;
 
 use super::Namespaces;
+use super::numbers;
 use super::nsfs::{NsFile, of};
 use super::uts::Uts;
+use crate::core::namespace::pid::PidNamespace;
 use crate::core::namespace::{Kind, Namespace, UserNamespace};
 use crate::core::subject::{ALL_CAPS, Cred};
 use crate::objects::lookup::context::FsContext;
@@ -53,6 +55,10 @@ pub(crate) fn make(t: &Thread, flags: CloneFlags, fs: &FsContext) -> Result<(Arc
     }
     if !cred.has(SYS_ADMIN) {
         return Err(Errno::EPERM);
+    }
+    // Only one step down at a time: the children's namespace is not the own one any more.
+    if others.contains(CloneFlags::NEWPID) && !Arc::ptr_eq(&old.pid_for_children, numbers::of(&t.process)) {
+        return Err(Errno::EINVAL);
     }
     let new = old.copy(others, &cred.user, fs)?;
     Ok((cred, new))
@@ -180,6 +186,13 @@ impl Change {
         let new = &mut self.namespaces;
         match ns.kind() {
             Kind::Uts => new.uts = cast::<Uts>(ns)?,
+            Kind::Pid => {
+                let pid = cast::<PidNamespace>(ns)?;
+                if !pid.is_within(numbers::of(&t.process)) {
+                    return Err(Errno::EINVAL);
+                }
+                new.pid_for_children = pid;
+            }
             // There is one of each of these, so it is the caller's already.
             _ => {}
         }

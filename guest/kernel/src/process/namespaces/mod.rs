@@ -4,12 +4,15 @@
 //! nsfs.rs: the files of /proc/PID/ns.
 
 pub mod enter;
+pub mod init;
 pub mod nsfs;
+pub mod numbers;
 pub mod single;
 pub mod uts;
 
 use alloc::sync::Arc;
 
+use crate::core::namespace::pid::{self, PidNamespace};
 use crate::core::namespace::{Kind, Namespace, UserNamespace};
 use crate::core::part::Part;
 use crate::objects::lookup::context::FsContext;
@@ -26,7 +29,7 @@ pub struct Namespaces {
     /// System V objects and message queues.
     pub ipc: Arc<Single>,
     /// Numbers of the processes its children make.
-    pub pid_for_children: Arc<Single>,
+    pub pid_for_children: Arc<PidNamespace>,
     /// Where /proc/PID/cgroup starts.
     pub cgroup: Arc<Single>,
     /// Offsets of clocks.
@@ -52,7 +55,7 @@ impl Default for First {
         Self(Arc::new(Namespaces {
             uts: Arc::new(Uts::first()),
             ipc: single(Kind::Ipc),
-            pid_for_children: single(Kind::Pid),
+            pid_for_children: pid::first().clone(),
             cgroup: single(Kind::Cgroup),
             time: time.clone(),
             time_for_children: time,
@@ -75,7 +78,6 @@ impl Namespaces {
         // These are not there yet.
         const MISSING: CloneFlags = CloneFlags::NEWNS
             .union(CloneFlags::NEWIPC)
-            .union(CloneFlags::NEWPID)
             .union(CloneFlags::NEWCGROUP)
             .union(CloneFlags::NEWTIME)
             .union(CloneFlags::NEWNET);
@@ -84,6 +86,9 @@ impl Namespaces {
         }
         if flags.contains(CloneFlags::NEWUTS) {
             new.uts = Uts::copy(&self.uts, user)?;
+        }
+        if flags.contains(CloneFlags::NEWPID) {
+            new.pid_for_children = PidNamespace::new(&self.pid_for_children, user)?;
         }
         Ok(Arc::new(new))
     }

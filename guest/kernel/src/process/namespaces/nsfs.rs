@@ -55,6 +55,7 @@ pub fn descriptor(ns: Arc<dyn Namespace>) -> Result<u64> {
 pub fn of(p: &Process, t: Option<&Thread>, kind: Kind, for_children: bool) -> Option<Arc<dyn Namespace>> {
     match kind {
         Kind::User => Some(t.map_or_else(|| p.cred(), Thread::cred).user.clone()),
+        Kind::Pid if !for_children => Some(super::numbers::of(p).clone()),
         _ => t?.namespaces.load().get(kind, for_children),
     }
 }

@@ -12,6 +12,7 @@ use super::{
     DEFAULT_IGNORE, SigInfo, UNBLOCKABLE, bit, force, frame, pgrp_orphaned, send, set_mask, sig, stop,
 };
 use crate::core::log;
+use crate::process::namespaces::numbers;
 use crate::process::task::Thread;
 use crate::process::{coredump, ptrace};
 use crate::{Errno, kernel};
@@ -76,7 +77,7 @@ fn trace(t: &Thread, i: &SigInfo) {
 
 fn default_action(t: &Arc<Thread>, info: &SigInfo, forced: bool, continues: u64) {
     let b = bit(info.signo);
-    if DEFAULT_IGNORE & b != 0 || t.process.pid == 1 && !forced && UNBLOCKABLE & b == 0 {
+    if DEFAULT_IGNORE & b != 0 || numbers::is_init(&t.process) && !forced && UNBLOCKABLE & b == 0 {
         return;
     }
     if send::stops(info.signo) {

@@ -17,5 +17,5 @@ pub fn may_signal(sender: &Process, target: &Process, signo: i32) -> Result<()> 
     let (s, t) = (sender.acting_cred(), target.cred());
     let same = [s.euid, s.ruid].iter().any(|u| *u == t.suid || *u == t.ruid);
     let job = signo == sig::SIGCONT && sender.session().sid == target.session().sid;
-    if same || job || s.capable(CAP_KILL) { Ok(()) } else { Err(Errno::EPERM) }
+    if same || job || s.capable_in(&t.user, CAP_KILL) { Ok(()) } else { Err(Errno::EPERM) }
 }

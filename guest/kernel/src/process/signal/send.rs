@@ -11,14 +11,12 @@ use doppel_abi_linux::signal::{SIG_DFL, SIG_IGN};
 
 use super::queue::Queued;
 use super::{DEFAULT_STOP, SigInfo, SigSet, UNBLOCKABLE, bit, code, sig, stop};
-use crate::process::task::{Process, Resource, Thread, current};
+use crate::process::namespaces::numbers;
+use crate::process::task::{Process, Resource, Thread, current, try_current};
 use crate::{Errno, Result};
 
 /// Most pending signals of one queue, whatever RLIMIT_SIGPENDING says.
 const QUEUE_MAX: u64 = 32_768;
-
-/// The domain's first process: signals it does not handle are dropped, as for Linux's init.
-const INIT: i32 = 1;
 
 /// Queues a signal to a process and wakes a thread that can take it. Permission is the caller's business.
 pub fn send_process(p: &Arc<Process>, info: SigInfo) -> Result<()> {
@@ -142,8 +140,10 @@ fn dropped(p: &Process, only: Option<&Arc<Thread>>, info: &SigInfo) -> bool {
         return false;
     }
     let action = p.signals.action(info.signo);
-    if p.pid == INIT && action.handler == SIG_DFL {
-        return !kernel_only || info.code != code::SI_KERNEL;
+    if numbers::is_init(p) && action.handler == SIG_DFL {
+        // Those above its namespace can end or stop it, those in it cannot.
+        let from_above = || try_current().is_some_and(|t| numbers::shown_to(p, t.process.pid) == 0);
+        return !kernel_only || info.code != code::SI_KERNEL && !from_above();
     }
     !kernel_only && action.ignores(info.signo)
 }

@@ -255,6 +255,13 @@ impl ProcessSignals {
         *self.handlers.lock() = own;
     }
 
+    /// From now on ended children are reaped at once.
+    pub fn ignore_children(&self) {
+        let own = self.handlers().copy();
+        own.actions.lock()[sig::SIGCHLD as usize - 1].handler = SIG_IGN;
+        *self.handlers.lock() = own;
+    }
+
     /// Whether another process has the same handlers (CLONE_SIGHAND).
     pub fn are_shared(&self) -> bool {
         Arc::strong_count(&self.handlers.lock()) > 1

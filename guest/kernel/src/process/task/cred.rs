@@ -47,7 +47,10 @@ pub(crate) fn fix_caps(old: &Cred, new: &mut Cred) {
     if old.securebits & SECURE_NO_SETUID_FIXUP != 0 {
         return;
     }
-    let root = |c: &Cred| c.ruid == 0 || c.euid == 0 || c.suid == 0;
+    // Root of the own user namespace, if that has one.
+    let zero = new.user.kernel_uid(0);
+    let is_zero = |id| zero == Some(id);
+    let root = |c: &Cred| is_zero(c.ruid) || is_zero(c.euid) || is_zero(c.suid);
     if root(old) && !root(new) {
         if old.securebits & SECURE_KEEP_CAPS == 0 {
             new.cap_permitted = 0;
@@ -55,10 +58,10 @@ pub(crate) fn fix_caps(old: &Cred, new: &mut Cred) {
         }
         new.cap_ambient = 0;
     }
-    if old.euid == 0 && new.euid != 0 {
+    if is_zero(old.euid) && !is_zero(new.euid) {
         new.cap_effective = 0;
     }
-    if old.euid != 0 && new.euid == 0 {
+    if !is_zero(old.euid) && is_zero(new.euid) {
         new.cap_effective = new.cap_permitted;
     }
 }

@@ -10,6 +10,7 @@ use doppel_machine::shield::Shielded;
 use doppel_machine::sync::SpinLock;
 
 use super::Thread;
+use crate::core::namespace::pid::Numbers;
 use crate::core::sched::WaitQueue;
 use crate::core::subject::{Cred, Resource, Rlimits};
 use crate::objects::lookup::context::FsContext;
@@ -35,14 +36,18 @@ pub trait ControllingTerminal: Any + Send + Sync {
 pub struct Session {
     /// Session id.
     pub sid: i32,
+    /// Its numbers below the first PID namespace.
+    pub numbers: Option<Arc<Numbers>>,
     /// The controlling terminal, set by the tty layer.
     pub tty: SpinLock<Option<Arc<dyn ControllingTerminal>>>,
 }
 
 /// A guest process: a group of threads with common memory, files and signal handlers.
 pub struct Process {
-    /// Process id.
+    /// Process id: its number in the first PID namespace.
     pub pid: i32,
+    /// Its numbers in others, if it is not in the first.
+    pub numbers: Option<Arc<Numbers>>,
     /// Itself, for handing out references.
     pub me: Weak<Process>,
     /// Parent; the domain's pid 1 and the programs of sessions have none.
@@ -57,6 +62,8 @@ pub struct Process {
     pub threads: SpinLock<Vec<Arc<Thread>>>,
     /// Process group id.
     pub pgid: AtomicI32,
+    /// Keeps the numbers of the group's first process taken.
+    pub group: SpinLock<Option<Arc<Numbers>>>,
     /// Session.
     pub session: SpinLock<Arc<Session>>,
     /// Memory.
@@ -132,8 +139,10 @@ impl Process {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         pid: i32,
+        numbers: Option<Arc<Numbers>>,
         parent: Weak<Process>,
         pgid: i32,
+        group: Option<Arc<Numbers>>,
         session: Arc<Session>,
         space: Arc<Space>,
         files: Arc<FdTable>,
@@ -144,6 +153,7 @@ impl Process {
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             pid,
+            numbers,
             me: me.clone(),
             ppid: AtomicI32::new(parent.upgrade().map_or(0, |p| p.pid)),
             parent: SpinLock::new(parent),
@@ -151,6 +161,7 @@ impl Process {
             made_by: AtomicI32::new(0),
             threads: SpinLock::default(),
             pgid: AtomicI32::new(pgid),
+            group: SpinLock::new(group),
             session: SpinLock::new(session),
             space: SpinLock::new(space),
             files: SpinLock::new(files),

@@ -72,6 +72,7 @@ pub fn run_in<R: Send + 'static>(
 fn start_worker(p: &Arc<Process>, space: &Arc<Space>, f: impl FnOnce() + Send + Sync + 'static) {
     let worker = Thread::new(
         0,
+        None,
         p.clone(),
         p.cred(),
         crate::process::namespaces::FIRST.0.clone(),

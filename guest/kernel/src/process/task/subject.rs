@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use doppel_machine::cpu::{self, CurrentRef};
-use doppel_machine::shield::Reading;
+use doppel_machine::shield::{self, Reading};
 
 use super::{Thread, current, try_current};
 use crate::Result;
@@ -14,6 +14,7 @@ use crate::objects::lookup::opener::{OPENER, Opener};
 use crate::objects::lookup::path::ROOT;
 use crate::objects::vfs::File;
 use crate::objects::vfs::fdtable::{FileRef, FilesRef};
+use crate::process::namespaces::numbers::shown_to;
 use crate::process::signal::{SigInfo, send_thread};
 
 impl Subject for Thread {
@@ -77,6 +78,15 @@ pub fn run() {
         subject: || try_current().map(|t| t as Arc<dyn Subject>),
         pid: || current_ref().map_or(0, |t| t.process.pid),
         tid: || current_ref().map_or(0, |t| t.tid()),
+        shown: |n| current_ref().map_or(n, |t| shown_to(&t.process, n)),
+        kernel: |n| match current_ref().as_ref().and_then(|t| t.process.numbers.as_ref()) {
+            None => Some(n),
+            Some(mine) => mine.namespace.kernel(n),
+        },
+        seen: |pid, uid| {
+            let Some(t) = current_ref() else { return (pid, uid) };
+            (shown_to(&t.process, pid), t.cred.get(&shield::read()).user.uid(uid))
+        },
         size_limit: || current_ref().map_or(u64::MAX, |t| t.process.size_limit.load(Ordering::Relaxed)),
     });
     OPENER.set(|| current());

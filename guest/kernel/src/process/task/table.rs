@@ -8,10 +8,10 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use doppel_machine::sync::SpinLock;
 
 use super::{Process, Thread};
+use crate::core::namespace::pid;
 use crate::core::part::Part;
 
-/// Largest pid plus 1.
-pub const PID_MAX: i32 = 32768;
+pub use crate::core::namespace::pid::PID_MAX;
 
 /// All processes and threads. Lock order: processes → threads.
 #[derive(Default)]
@@ -38,6 +38,8 @@ impl Tasks {
     pub fn alloc_pid(&self) -> crate::Result<i32> {
         let procs = self.processes.lock();
         let threads = self.threads.lock();
+        // What somebody below the first PID namespace still goes by.
+        let below = pid::first();
         for _ in 0..PID_MAX {
             let n = self.last_pid.fetch_add(1, Ordering::Relaxed);
             let pid = n.rem_euclid(PID_MAX - 1) + 1;
@@ -45,7 +47,7 @@ impl Tasks {
             if wrapped && pid < 300 {
                 continue;
             }
-            if !procs.contains_key(&pid) && !threads.contains_key(&pid) {
+            if !procs.contains_key(&pid) && !threads.contains_key(&pid) && !below.is_taken(pid) {
                 return Ok(pid);
             }
         }
@@ -54,7 +56,9 @@ impl Tasks {
 
     /// Whether nobody has this pid or tid.
     pub fn is_free(&self, pid: i32) -> bool {
-        !self.processes.lock().contains_key(&pid) && !self.threads.lock().contains_key(&pid)
+        !self.processes.lock().contains_key(&pid)
+            && !self.threads.lock().contains_key(&pid)
+            && !pid::first().is_taken(pid)
     }
 
     /// How many tasks there are for a limit on them: threads, or processes if zombies make them more.

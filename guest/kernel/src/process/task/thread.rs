@@ -13,6 +13,7 @@ use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
 use super::{Cred, Process, Space};
+use crate::core::namespace::pid::Numbers;
 use crate::core::sched::{Entity, Runnable};
 use crate::objects::lookup::context::FsContext;
 use crate::objects::vfs::fdtable::{FdTable, FileRef, Files, FilesRef};
@@ -29,6 +30,8 @@ pub struct Thread {
     pub task: Task,
     /// Thread id; a thread that executes a program takes its leader's.
     pub tid: AtomicI32,
+    /// Its numbers below the first PID namespace.
+    numbers: Option<Arc<Numbers>>,
     /// The thread group.
     pub process: Arc<Process>,
     /// Its identity. Threads of a process may differ (glibc keeps them the same).
@@ -96,6 +99,7 @@ impl Thread {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         tid: i32,
+        numbers: Option<Arc<Numbers>>,
         process: Arc<Process>,
         cred: Arc<Cred>,
         namespaces: Arc<Namespaces>,
@@ -109,6 +113,7 @@ impl Thread {
         Arc::new_cyclic(|me| Self {
             task: Task::new(ctx, xstate),
             tid: AtomicI32::new(tid),
+            numbers,
             process,
             cred: Shielded::new(cred),
             namespaces: Shielded::new(namespaces),
@@ -139,6 +144,18 @@ impl Thread {
     /// The thread id.
     pub fn tid(&self) -> i32 {
         self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Its number as it sees it itself: in its own PID namespace.
+    #[inline]
+    pub fn shown_tid(&self) -> i32 {
+        self.numbers().map_or_else(|| self.tid(), |n| n.shown())
+    }
+
+    /// Its numbers below the first PID namespace, if it is there: those of its process once it has taken its leader's.
+    pub fn numbers(&self) -> Option<&Arc<Numbers>> {
+        let leads = self.tid() == self.process.pid;
+        if leads { self.process.numbers.as_ref() } else { self.numbers.as_ref() }
     }
 
     /// Its identity.

@@ -1,6 +1,6 @@
 //! Reading clocks.
 
-use crate::process::task::TASKS;
+use crate::process::namespaces::numbers;
 use alloc::sync::Arc;
 
 use doppel_abi_linux::time::clock::{CLOCK_REALTIME_COARSE, CLOCK_TAI};
@@ -26,14 +26,14 @@ pub(crate) fn dynamic(me: &Arc<Thread>, id: i32) -> Result<Owner> {
     }
     let pid = !(id >> 3);
     if id & PER_THREAD != 0 {
-        let t = if pid == 0 { me.clone() } else { TASKS.thread(pid).map_err(|_| Errno::EINVAL)? };
+        let t = if pid == 0 { me.clone() } else { numbers::thread(pid).map_err(|_| Errno::EINVAL)? };
         // A thread's clock is shown to its own process only.
         return if t.process.pid == me.process.pid { Ok(Owner::Thread(t)) } else { Err(Errno::EINVAL) };
     }
     if pid == 0 {
         return Ok(Owner::Process(me.process.clone()));
     }
-    TASKS.process(pid).map(Owner::Process).map_err(|_| Errno::EINVAL)
+    numbers::process(pid).map(Owner::Process).map_err(|_| Errno::EINVAL)
 }
 
 impl Clock {

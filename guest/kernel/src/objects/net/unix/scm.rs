@@ -17,7 +17,7 @@ use doppel_machine::sync::SpinLock;
 use super::UnixSock;
 use crate::core::hook::Hook;
 use crate::core::part::Part;
-use crate::core::subject::{Resource, Subject};
+use crate::core::subject::{Resource, Subject, kernel_pid, shown_pid, subject};
 use crate::objects::net::Socket;
 use crate::objects::vfs::File;
 use crate::{Errno, Result};
@@ -59,16 +59,27 @@ impl Ucred {
         Self { pid: p.pid(), uid: c.euid, gid: c.egid }
     }
 
-    /// Whether `p` may claim these (EPERM otherwise).
-    pub fn check(&self, p: &dyn Subject) -> Result<()> {
+    /// What `p`, which is the current process, claims, with the kernel's numbers: EPERM if it may not, EINVAL for a user
+    /// or group that its user namespace does not have.
+    pub fn check(&self, p: &dyn Subject) -> Result<Self> {
         const CAP_SETGID: u32 = 6;
         const CAP_SETUID: u32 = 7;
         const CAP_SYS_ADMIN: u32 = 21;
         let c = p.cred();
-        let pid = self.pid == p.pid() || c.capable(CAP_SYS_ADMIN);
-        let uid = [c.ruid, c.euid, c.suid].contains(&self.uid) || c.capable(CAP_SETUID);
-        let gid = [c.rgid, c.egid, c.sgid].contains(&self.gid) || c.capable(CAP_SETGID);
-        if pid && uid && gid { Ok(()) } else { Err(Errno::EPERM) }
+        let uid = c.user.kernel_uid(self.uid).ok_or(Errno::EINVAL)?;
+        let gid = c.user.kernel_gid(self.gid).ok_or(Errno::EINVAL)?;
+        let kernel = Self { pid: kernel_pid(self.pid).ok_or(Errno::ESRCH)?, uid, gid };
+        let pid = kernel_pid(self.pid) == Some(p.pid()) || c.capable(CAP_SYS_ADMIN);
+        let uid = [c.ruid, c.euid, c.suid].contains(&uid) || c.has(CAP_SETUID);
+        let gid = [c.rgid, c.egid, c.sgid].contains(&gid) || c.has(CAP_SETGID);
+        if pid && uid && gid { Ok(kernel) } else { Err(Errno::EPERM) }
+    }
+
+    /// These as the current process is told of them.
+    #[must_use]
+    pub fn shown(self) -> Self {
+        let user = &subject().cred().user;
+        Self { pid: shown_pid(self.pid), uid: user.uid(self.uid), gid: user.gid(self.gid) }
     }
 }
 
