@@ -16,7 +16,8 @@ use crate::objects::lookup::caller::Caller;
 use crate::objects::lookup::names;
 use crate::objects::vfs::{kinds, mount};
 use crate::process::life::start::start_process;
-use crate::process::task::init_pid;
+use crate::process::namespaces::numbers;
+use crate::process::task::{current_ref, init_pid};
 use crate::process::task::{Cred, Process, Thread, identity};
 use crate::{Errno, Result};
 
@@ -32,7 +33,10 @@ pub fn may_freeze() -> bool {
 pub fn prepare() {
     crate::objects::vfs::init();
     devfs::init();
-    kinds::register("proc", || Ok(procfs::root(mount::new_dev())));
+    kinds::register("proc", || {
+        let here = numbers::of(&current_ref().process).clone();
+        Ok(procfs::root(mount::new_dev(), here))
+    });
     kinds::register("cgroup2", || Ok(cgroupfs::root(mount::new_dev())));
     kinds::register("sysfs", || Ok(sysfs::root(mount::new_dev())));
     kinds::register("devpts", || Ok(crate::terminals::devpts::root()));

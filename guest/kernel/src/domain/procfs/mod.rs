@@ -4,6 +4,7 @@
 //! Everything shown belongs to the domain: its processes, its CPUs (`--cpus`), its memory (`--memory`).
 
 mod cpuinfo;
+mod ids;
 mod locks;
 mod mem;
 mod net;
@@ -24,17 +25,20 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::core::namespace::pid::PidNamespace;
 use crate::objects::vfs::synthetic::{Directory, Fixed, Node, SyntheticInode, dir, link};
 use crate::objects::vfs::{FileType, Inode};
 use crate::process::task::current;
+use crate::{Errno, Result};
 
-/// Root inode of a proc file system.
-pub fn root(dev: u64) -> Arc<dyn Inode> {
-    SyntheticInode::root(Arc::new(Root { top: Fixed(system::entries()) }), dev)
+/// Root inode of a proc file system that shows the processes of a PID namespace, with their numbers there.
+pub fn root(dev: u64, ns: Arc<PidNamespace>) -> Arc<dyn Inode> {
+    SyntheticInode::root(Arc::new(Root { top: Fixed(system::entries()), ns }), dev)
 }
 
 struct Root {
     top: Fixed,
+    ns: Arc<PidNamespace>,
 }
 
 /// Directory cookies of processes start here, after all fixed entries.
@@ -51,16 +55,23 @@ impl Directory for Root {
     fn lookup(&self, name: &[u8]) -> Option<Node> {
         match name {
             b"self" => {
-                Some(Node::Link(Arc::new(|| Ok(crate::core::subject::pid().to_string().into_bytes()))))
+                let ns = self.ns.clone();
+                Some(Node::Link(Arc::new(move || {
+                    Ok(own(&ns, crate::core::subject::pid())?.to_string().into_bytes())
+                })))
             }
-            b"thread-self" => Some(Node::Link(Arc::new(|| {
-                let t = current();
-                Ok(alloc::format!("{}/task/{}", t.process.pid, t.tid()).into_bytes())
-            }))),
+            b"thread-self" => {
+                let ns = self.ns.clone();
+                Some(Node::Link(Arc::new(move || {
+                    let t = current();
+                    let (pid, tid) = (own(&ns, t.process.pid)?, own(&ns, t.tid())?);
+                    Ok(alloc::format!("{pid}/task/{tid}").into_bytes())
+                })))
+            }
             b"sys" => Some(sysctl::root()),
             b"net" => Some(link("self/net")),
             _ => match parse_pid(name) {
-                Some(pid) => pid::process_dir(pid),
+                Some(pid) => pid::process_dir(pid, &self.ns),
                 None => self.top.lookup(name),
             },
         }
@@ -87,7 +98,11 @@ impl Directory for Root {
                 go = each(cookie, name, *kind);
             }
         }
-        let pids: Vec<i32> = TASKS.processes.lock().keys().copied().collect();
+        let mut pids: Vec<i32> = TASKS.processes.lock().keys().copied().collect();
+        if !self.ns.is_first() {
+            pids = pids.into_iter().map(|n| self.ns.shown(n)).filter(|n| *n != 0).collect();
+            pids.sort_unstable();
+        }
         for pid in pids {
             let cookie = PID_COOKIES + pid as u64;
             if go && cookie > from {
@@ -95,6 +110,11 @@ impl Directory for Root {
             }
         }
     }
+}
+
+/// The number of the caller itself; ENOENT where it has none.
+fn own(ns: &PidNamespace, kernel: i32) -> Result<i32> {
+    Some(ns.shown(kernel)).filter(|n| *n != 0).ok_or(Errno::ENOENT)
 }
 
 /// An empty directory.

@@ -1,5 +1,6 @@
 //! /proc/PID and /proc/PID/task/TID.
 
+use crate::core::namespace::pid::PidNamespace;
 use crate::core::sched::runnable::Runnable;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::process::task::TASKS;
@@ -22,7 +23,8 @@ use crate::process::time::used::Times;
 use crate::{Errno, Result, kernel, memory};
 
 /// The directory of a process, if it exists (threads too: /proc/TID is found but not listed).
-pub fn process_dir(pid: i32) -> Option<Node> {
+pub fn process_dir(pid: i32, ns: &Arc<PidNamespace>) -> Option<Node> {
+    let pid = ns.kernel(pid)?;
     let p = match TASKS.process(pid) {
         Ok(p) => p,
         Err(_) => TASKS.thread(pid).ok()?.process.clone(),
@@ -32,6 +34,7 @@ pub fn process_dir(pid: i32) -> Option<Node> {
         p: Arc::downgrade(&p),
         t: main.as_ref().map(Arc::downgrade),
         task: false,
+        ns: ns.clone(),
     })))
 }
 
@@ -40,6 +43,8 @@ struct PidDir {
     p: Weak<Process>,
     t: Option<Weak<Thread>>,
     task: bool,
+    /// Whose numbers it shows.
+    ns: Arc<PidNamespace>,
 }
 
 /// Names in the directory with their types; the index is the cookie.
@@ -116,11 +121,16 @@ impl Directory for PidDir {
     }
 
     fn owner(&self) -> (u32, u32) {
-        self.p.upgrade().map_or((0, 0), |p| {
-            let c = p.cred();
-            (c.euid, c.egid)
-        })
+        owner_of(&self.p)
     }
+}
+
+/// Whose the files of a process are.
+fn owner_of(p: &Weak<Process>) -> (u32, u32) {
+    p.upgrade().map_or((0, 0), |p| {
+        let c = p.cred();
+        (c.euid, c.egid)
+    })
 }
 
 impl PidDir {
@@ -153,11 +163,11 @@ impl PidDir {
     }
 
     /// A text file made from the process and, if it still runs, the thread.
-    fn of_thread(&self, f: fn(&Process, Option<&Thread>) -> Result<String>) -> Node {
-        let (p, t) = (self.p.clone(), self.t.clone());
+    fn of_thread(&self, f: fn(&Process, Option<&Thread>, &PidNamespace) -> Result<String>) -> Node {
+        let (p, t, ns) = (self.p.clone(), self.t.clone(), self.ns.clone());
         text(move || {
             let t = t.as_ref().and_then(Weak::upgrade);
-            f(&*p.upgrade().ok_or(Errno::ESRCH)?, t.as_deref())
+            f(&*p.upgrade().ok_or(Errno::ESRCH)?, t.as_deref(), &ns)
         })
     }
 
@@ -203,7 +213,13 @@ impl PidDir {
                 ("prev", || fixed("unconfined\n")),
             ]),
             "children" if self.task => {
-                self.of(|p| Ok(p.children.lock().iter().map(|c| format!("{} ", c.pid)).collect()))
+                let ns = self.ns.clone();
+                let p = self.p.clone();
+                text(move || {
+                    let p = p.upgrade().ok_or(Errno::ESRCH)?;
+                    let children: Vec<i32> = p.children.lock().iter().map(|c| c.pid).collect();
+                    Ok(children.into_iter().map(|c| format!("{} ", ns.shown(c))).collect())
+                })
             }
             "limits" => self.of(|p| Ok(limits(p))),
             "maps" => self.of(|p| Ok(memory::maps_text(&p.space().mm))),
@@ -215,19 +231,22 @@ impl PidDir {
             "ns" => super::ns::dir(self.p.clone(), self.t.clone()),
             "oom_score_adj" => self.oom_score_adj(),
             "sched" => {
-                self.of(|p| Ok(format!("{} ({}, #threads: {})\n", comm_of(p), p.pid, p.threads().len())))
+                self.of_thread(|p, _, ns| {
+                    Ok(format!("{} ({}, #threads: {})\n", comm_of(p), ns.shown(p.pid), p.threads().len()))
+                })
             }
             "schedstat" => self
-                .of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, crate::process::time::cpu::thread_ns)))),
+                .of_thread(|_, t, _| Ok(format!("{} 0 0\n", t.map_or(0, crate::process::time::cpu::thread_ns)))),
             "stack" => self.waits(0o400, waiting::stack),
-            "stat" if self.task => self.of_thread(|p, t| {
-                stat(p, t, t.map_or_else(Times::default, crate::process::time::cpu::thread_times))
+            "stat" if self.task => self.of_thread(|p, t, ns| {
+                stat(p, t, ns, t.map_or_else(Times::default, crate::process::time::cpu::thread_times))
             }),
-            "stat" => self.of_thread(|p, t| stat(p, t, crate::process::time::cpu::process_times(p))),
+            "stat" => self.of_thread(|p, t, ns| stat(p, t, ns, crate::process::time::cpu::process_times(p))),
             "statm" => self.of(|p| Ok(statm(p))),
             "status" => self.of_thread(super::status::status),
+            "uid_map" | "gid_map" | "projid_map" | "setgroups" => super::ids::node(name, self.p.clone())?,
             "wchan" => self.waits(0o444, waiting::wchan),
-            "task" if !self.task => Node::Dir(Arc::new(TaskDir { p: self.p.clone() })),
+            "task" if !self.task => Node::Dir(Arc::new(TaskDir { p: self.p.clone(), ns: self.ns.clone() })),
             _ => return constant(name),
         })
     }
@@ -312,15 +331,16 @@ fn ticks(ns: u64) -> u64 {
     ns / 10_000_000
 }
 
-fn stat(p: &Process, t: Option<&Thread>, used: Times) -> Result<String> {
+fn stat(p: &Process, t: Option<&Thread>, ns: &PidNamespace, used: Times) -> Result<String> {
     let v = memory::vm_stats(&p.space().mm);
     // Addresses are for those who may look into the process.
     let may = remote::may_access(&current().process, p).is_ok();
     let a = if may { p.space().mm.areas() } else { memory::Areas::default() };
-    let id = t.map_or(p.pid, Thread::tid);
+    let id = ns.shown(t.map_or(p.pid, Thread::tid));
     let name = t.map_or_else(|| comm_of(p), |t| comm_text(&t.comm.lock()));
     let session = p.session();
     let (tty_nr, tpgid) = crate::terminals::controlling_numbers(&session);
+    let tpgid = if tpgid > 0 { ns.shown(tpgid) } else { tpgid };
     let nice = p.nice.load(Ordering::Relaxed);
     let (ignored, caught) = p.signals.ignored_and_caught();
     let (pending, blocked) = t.map_or((0, 0), |t| (t.signals.pending(), t.signals.mask()));
@@ -331,9 +351,9 @@ fn stat(p: &Process, t: Option<&Thread>, used: Times) -> Result<String> {
         format_args!(
             "{id} ({name}) {} {} {} {} {tty_nr} {tpgid} 4194304 0 0 0 0 ",
             state(p, t),
-            p.parent().map_or(0, |q| q.pid),
-            p.pgid(),
-            session.sid
+            p.parent().map_or(0, |q| ns.shown(q.pid)),
+            ns.shown(p.pgid()),
+            ns.shown(session.sid)
         ),
     );
     put(
@@ -395,8 +415,6 @@ fn constant(name: &str) -> Option<Node> {
         "cgroup" => fixed("0::/\n"),
         "cpuset" => fixed("/\n"),
         "mountstats" | "timers" => fixed(""),
-        "gid_map" | "uid_map" | "projid_map" => fixed("         0          0 4294967295\n"),
-        "setgroups" => fixed("allow\n"),
         "io" => fixed(
             "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
         ),
@@ -531,7 +549,7 @@ impl Directory for FdDir {
     }
 
     fn owner(&self) -> (u32, u32) {
-        PidDir { p: self.p.clone(), t: None, task: false }.owner()
+        owner_of(&self.p)
     }
 
     fn mode(&self) -> u32 {
@@ -542,14 +560,15 @@ impl Directory for FdDir {
 
 struct TaskDir {
     p: Weak<Process>,
+    ns: Arc<PidNamespace>,
 }
 
 impl Directory for TaskDir {
     fn lookup(&self, name: &[u8]) -> Option<Node> {
-        let tid = super::parse_pid(name)?;
+        let tid = self.ns.kernel(super::parse_pid(name)?)?;
         let p = self.p.upgrade()?;
         let t = p.threads().into_iter().find(|t| t.tid() == tid)?;
-        Some(Node::Dir(Arc::new(PidDir { p: self.p.clone(), t: Some(Arc::downgrade(&t)), task: true })))
+        Some(Node::Dir(Arc::new(PidDir { p: self.p.clone(), t: Some(Arc::downgrade(&t)), task: true, ns: self.ns.clone() })))
     }
 
     fn links(&self) -> u32 {
@@ -558,7 +577,7 @@ impl Directory for TaskDir {
 
     fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
         let Some(p) = self.p.upgrade() else { return };
-        let mut tids: Vec<i32> = p.threads().iter().map(|t| t.tid()).collect();
+        let mut tids: Vec<i32> = p.threads().iter().map(|t| self.ns.shown(t.tid())).collect();
         tids.sort_unstable();
         for tid in tids {
             if tid as u64 > from && !each(tid as u64, tid.to_string().as_bytes(), FileType::Directory) {

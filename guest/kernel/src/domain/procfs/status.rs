@@ -1,18 +1,22 @@
 //! /proc/PID/status.
 
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use super::pid::{comm_of, comm_text, cpu_list, state};
 use super::put::put;
+use crate::core::namespace::pid::{Numbers, PidNamespace};
+use crate::core::subject::subject;
 use crate::process::task::{Process, Thread};
 use crate::{Result, kernel, memory};
 
 /// The file's text: of a thread, or of the process as a whole.
-pub(super) fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
+pub(super) fn status(p: &Process, t: Option<&Thread>, ns: &PidNamespace) -> Result<String> {
     let mut s = String::new();
-    names(&mut s, p, t);
-    identity(&mut s, p, t);
+    names(&mut s, p, t, ns);
+    identity(&mut s, p, t, ns);
     if !p.is_zombie() {
         sizes(&mut s, p);
     }
@@ -22,7 +26,7 @@ pub(super) fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
     Ok(s)
 }
 
-fn names(s: &mut String, p: &Process, t: Option<&Thread>) {
+fn names(s: &mut String, p: &Process, t: Option<&Thread>, ns: &PidNamespace) {
     let st = state(p, t);
     let leader = p.threads();
     let tracer = t.or(leader.first().map(|t| &**t)).and_then(|t| t.ptrace.tracer()).map_or(0, |q| q.pid);
@@ -40,36 +44,52 @@ fn names(s: &mut String, p: &Process, t: Option<&Thread>) {
         format_args!(
             "Name:\t{name}\nUmask:\t{:04o}\nState:\t{st} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t{}\n",
             p.fs().umask(),
-            p.pid,
-            t.map_or(p.pid, Thread::tid),
-            p.parent().map_or(0, |q| q.pid),
-            tracer
+            ns.shown(p.pid),
+            ns.shown(t.map_or(p.pid, Thread::tid)),
+            p.parent().map_or(0, |q| ns.shown(q.pid)),
+            ns.shown(tracer)
         ),
     );
 }
 
-fn identity(s: &mut String, p: &Process, t: Option<&Thread>) {
+fn identity(s: &mut String, p: &Process, t: Option<&Thread>, ns: &PidNamespace) {
+    let user = &subject().cred().user;
     let c = t.map_or_else(|| p.cred(), Thread::cred);
-    let groups: String = c.groups.iter().map(|g| g.to_string() + " ").collect();
+    let groups: String = c.groups.iter().map(|g| user.gid(*g).to_string() + " ").collect();
     put(
         s,
         format_args!(
             "Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t{}\nGroups:\t{groups}\nNStgid:\t{}\nNSpid:\t{}\nNSpgid:\t{}\nNSsid:\t{}\n",
-            c.ruid,
-            c.euid,
-            c.suid,
-            c.fsuid,
-            c.rgid,
-            c.egid,
-            c.sgid,
-            c.fsgid,
+            user.uid(c.ruid),
+            user.uid(c.euid),
+            user.uid(c.suid),
+            user.uid(c.fsuid),
+            user.gid(c.rgid),
+            user.gid(c.egid),
+            user.gid(c.sgid),
+            user.gid(c.fsgid),
             p.files().list().len().next_multiple_of(64).max(64),
-            p.pid,
-            t.map_or(p.pid, Thread::tid),
-            p.pgid(),
-            p.session().sid
+            below(ns, p.numbers.as_ref(), p.pid),
+            match t {
+                Some(t) => below(ns, t.numbers(), t.tid()),
+                None => below(ns, p.numbers.as_ref(), p.pid),
+            },
+            below(ns, p.group.lock().as_ref(), p.pgid()),
+            below(ns, p.session().numbers.as_ref(), p.session().sid)
         ),
     );
+}
+
+/// The numbers of a process, thread, group or session from `ns` on downwards.
+fn below(ns: &PidNamespace, numbers: Option<&Arc<Numbers>>, kernel: i32) -> String {
+    match numbers {
+        None => ns.shown(kernel).to_string(),
+        Some(n) if n.namespace.is_within(ns) => {
+            let all: Vec<String> = n.below(ns).map(|n| n.to_string()).collect();
+            all.join("\t")
+        }
+        Some(_) => "0".to_string(),
+    }
 }
 
 /// Sizes of its memory.

@@ -7,6 +7,7 @@ use crate::core::sched::{PollEvents, PollTable};
 use crate::objects::vfs::file::Splice;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps};
+use crate::process::namespaces::numbers;
 use crate::process::task::Process;
 use crate::process::task::current_ref;
 use crate::{Errno, Result};
@@ -36,8 +37,17 @@ impl FileOps for PidFd {
     }
 
     fn fdinfo(&self, _file: &File, out: &mut alloc::string::String) {
-        let pid = if self.process.is_zombie() { -1 } else { self.process.pid };
-        out.push_str(&format!("Pid:\t{pid}\nNSpid:\t{pid}\n"));
+        if self.process.is_zombie() {
+            out.push_str("Pid:\t-1\nNSpid:\t-1\n");
+            return;
+        }
+        let pid = numbers::shown(self.process.pid);
+        out.push_str(&format!("Pid:\t{pid}\nNSpid:\t{pid}"));
+        let here = numbers::of(&current_ref().process).clone();
+        for n in self.process.numbers.iter().flat_map(|n| n.below(&here).skip(1)) {
+            out.push_str(&format!("\t{n}"));
+        }
+        out.push('\n');
     }
 }
 
