@@ -1,5 +1,6 @@
 //! /proc/sys: the settings programs read. Few can be changed.
 
+use crate::core::namespace::Kind;
 use crate::process::async_io::context::TOTAL;
 use crate::process::async_io::ring::MAX_EVENTS;
 use crate::process::coredump::name::SETTINGS;
@@ -27,9 +28,42 @@ pub fn root() -> Node {
         ("fs", fs),
         ("kernel", kernel_dir),
         ("net", net),
-        ("user", || dir(alloc::vec![("max_user_namespaces", || fixed("0\n"))])),
+        ("user", user),
         ("vm", vm),
     ])
+}
+
+/// How many namespaces of each kind there may be in the reader's or writer's user namespace.
+fn user() -> Node {
+    dir(alloc::vec![
+        ("max_cgroup_namespaces", || limit(Kind::Cgroup) as Node),
+        ("max_ipc_namespaces", || limit(Kind::Ipc)),
+        ("max_mnt_namespaces", || limit(Kind::Mount)),
+        ("max_net_namespaces", || limit(Kind::Net)),
+        ("max_pid_namespaces", || limit(Kind::Pid)),
+        ("max_time_namespaces", || limit(Kind::Time)),
+        ("max_user_namespaces", || limit(Kind::User)),
+        ("max_uts_namespaces", || limit(Kind::Uts)),
+    ])
+}
+
+fn limit(kind: Kind) -> Node {
+    const SYS_RESOURCE: u32 = 24;
+    writable(
+        0o666,
+        move || Ok(format!("{}\n", current().cred().user.limit(kind).load(Ordering::Relaxed))),
+        move |b| {
+            let me = current().cred();
+            if !me.has(SYS_RESOURCE) {
+                return Err(Errno::EACCES);
+            }
+            let text = core::str::from_utf8(b).map_err(|_| Errno::EINVAL)?;
+            let n: i32 = text.trim_ascii().parse().map_err(|_| Errno::EINVAL)?;
+            let n = u32::try_from(n).map_err(|_| Errno::EINVAL)?;
+            me.user.limit(kind).store(n, Ordering::Relaxed);
+            Ok(())
+        },
+    )
 }
 
 fn fs() -> Node {
@@ -108,7 +142,7 @@ fn kernel_dir() -> Node {
         ("sysrq", || fixed("0\n")),
         ("tainted", || fixed("0\n")),
         ("threads-max", || fixed("65536\n")),
-        ("unprivileged_userns_clone", || fixed("0\n")),
+        ("unprivileged_userns_clone", || fixed("1\n")),
         ("version", || text(|| Ok(format!("{}\n", crate::process::task::version::VERSION)))),
         ("yama", || dir(alloc::vec![("ptrace_scope", || fixed("1\n"))])),
     ];

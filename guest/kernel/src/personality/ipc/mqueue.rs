@@ -20,7 +20,7 @@ use crate::personality::Support::{Full, Partial};
 use crate::personality::args::{Bits, FileMode, RawFd, UserBuf, UserStr};
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
-use crate::process::descriptors::mqueue::NAMES;
+use crate::objects::ipc::sysv::namespace::here;
 use crate::process::descriptors::mqueue::{CAP_DAC_OVERRIDE, Handle, Notify, Queue};
 use crate::process::time::timers::SigevNotify;
 use crate::{Errno, Result};
@@ -101,8 +101,8 @@ fn sys_mq_open(
 ) -> Result<u64> {
     let f = flags.known();
     let name = read_name(name)?;
-    let names = NAMES.get();
-    let found = names.0.lock().get(&name).cloned();
+    let here = here();
+    let found = here.named.lock().get(&name).cloned().map(queue_of);
     let queue = match found {
         Some(_) if f.contains(OpenFlags::CREAT) && f.contains(OpenFlags::EXCL) => return Err(Errno::EEXIST),
         Some(q) => {
@@ -116,12 +116,12 @@ fn sys_mq_open(
         None if !f.contains(OpenFlags::CREAT) => return Err(Errno::ENOENT),
         None => {
             let q = Arc::new(make(args, mode, user_attr)?);
-            let mut n = names.0.lock();
+            let mut n = here.named.lock();
             if n.len() >= QUEUES_MAX {
                 return Err(Errno::ENOSPC);
             }
             // Somebody may have made it meanwhile: theirs is the one.
-            n.entry(name.clone()).or_insert(q).clone()
+            queue_of(n.entry(name.clone()).or_insert(q).clone())
         }
     };
     let label = alloc::format!("/{}", alloc::string::String::from_utf8_lossy(&name));
@@ -129,11 +129,19 @@ fn sys_mq_open(
     anon::insert(args, file, f.contains(OpenFlags::CLOEXEC))
 }
 
+/// What a name of a queue stands for.
+fn queue_of(named: Arc<dyn core::any::Any + Send + Sync>) -> Arc<Queue> {
+    match named.downcast() {
+        Ok(q) => q,
+        Err(_) => panic!("something else than a queue has the name of one"),
+    }
+}
+
 fn sys_mq_unlink(args: &Args, UserStr(name): UserStr) -> Result<u64> {
     let name = read_name(name)?;
-    let names = NAMES.get();
-    let mut n = names.0.lock();
-    let q = n.get(&name).ok_or(Errno::ENOENT)?;
+    let here = here();
+    let mut n = here.named.lock();
+    let q = queue_of(n.get(&name).ok_or(Errno::ENOENT)?.clone());
     let c = args.thread.cred();
     if c.fsuid != q.uid && !c.capable_over(q.uid, q.gid, CAP_DAC_OVERRIDE) {
         return Err(Errno::EACCES);

@@ -1,6 +1,6 @@
 //! System calls of System V message queues.
 
-use crate::objects::ipc::sysv::msg::QUEUES;
+use crate::objects::ipc::sysv::namespace::here;
 use crate::personality::args::{Bits, HexInt};
 use crate::personality::ipc::Control;
 use alloc::vec;
@@ -12,7 +12,7 @@ use doppel_machine::sync::SpinLock;
 
 use crate::core::numbers::numbers;
 use crate::core::sched::{WaitQueue, wait_until};
-use crate::objects::ipc::sysv::msg::{Message, MessageFlags, MsqidDs, Queue, Queues, State, describe};
+use crate::objects::ipc::sysv::msg::{Message, MessageFlags, MsqidDs, Queue, State, describe};
 use crate::objects::ipc::sysv::{GetFlags, seconds};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
@@ -44,12 +44,8 @@ const MSGMAX: usize = 8192;
 const MSGMNB: u64 = 16384;
 const CAP_SYS_RESOURCE: u32 = 24;
 
-fn queues() -> &'static Queues {
-    QUEUES.get()
-}
-
 fn sys_msgget(_: &Args, HexInt(key): HexInt, flags: Bits<GetFlags>) -> Result<u64> {
-    let id = queues().get(
+    let id = here().queues.get(
         key,
         flags.known(),
         MSGMNI,
@@ -91,7 +87,7 @@ fn sys_msgsnd(
     }
     let mut data = vec![0; size];
     user_message.add(8).read_bytes(&mut data)?;
-    let q = queues().find(id)?;
+    let q = here().queues.find(id)?;
     let perm = *q.perm.lock();
     perm.check(2)?;
     let mut message = Some(Message { kind, data });
@@ -134,7 +130,7 @@ fn sys_msgrcv(
     if id < 0 || copy && impossible {
         return Err(Errno::EINVAL);
     }
-    let q = queues().find(id)?;
+    let q = here().queues.find(id)?;
     let perm = *q.perm.lock();
     perm.check(4)?;
     let pid = a.thread.process.pid;
@@ -173,14 +169,14 @@ fn sys_msgrcv(
 fn info(out: UserPtr, used: bool) -> Result<u64> {
     let (mut pool, mut map, mut tql) = (MSGMNI as i32 * 16, MSGMNI as i32 * 16, MSGMNI as i32);
     if used {
-        let list = queues().list();
+        let list = here().queues.list();
         pool = list.len() as i32;
         map = list.iter().map(|q| q.state.lock().messages.len()).sum::<usize>() as i32;
         tql = list.iter().map(|q| q.state.lock().bytes).sum::<u64>() as i32;
     }
     // msgpool, msgmap, msgmax, msgmnb, msgmni, msgssz, msgtql, msgseg and its padding.
     out.write(&[pool, map, MSGMAX as i32, MSGMNB as i32, MSGMNI as i32, 16, tql, 0xffff])?;
-    Ok(queues().highest())
+    Ok(here().queues.highest())
 }
 
 fn sys_msgctl(a: &Args, id: i32, command: Control<Command>, buf: UserPtr) -> Result<u64> {
@@ -188,7 +184,7 @@ fn sys_msgctl(a: &Args, id: i32, command: Control<Command>, buf: UserPtr) -> Res
     match command {
         Command::IpcInfo | Command::MsgInfo => return info(buf, command == Command::MsgInfo),
         Command::StatAt | Command::StatAtAny => {
-            let q = queues().at(id)?;
+            let q = here().queues.at(id)?;
             let perm = *q.perm.lock();
             if command == Command::StatAt {
                 perm.check(4)?;
@@ -198,7 +194,7 @@ fn sys_msgctl(a: &Args, id: i32, command: Control<Command>, buf: UserPtr) -> Res
         }
         Command::Remove | Command::Set | Command::Stat => {}
     }
-    let q = queues().find(id)?;
+    let q = here().queues.find(id)?;
     let perm = *q.perm.lock();
     match command {
         Command::Stat => {
@@ -211,7 +207,7 @@ fn sys_msgctl(a: &Args, id: i32, command: Control<Command>, buf: UserPtr) -> Res
             if new.qbytes > MSGMNB && !a.thread.cred().capable(CAP_SYS_RESOURCE) {
                 return Err(Errno::EPERM);
             }
-            q.perm.lock().set(&new.perm);
+            q.perm.lock().set(&new.perm)?;
             let mut s = q.state.lock();
             s.max_bytes = new.qbytes.min(1 << 24);
             s.ctime = seconds();
@@ -219,7 +215,7 @@ fn sys_msgctl(a: &Args, id: i32, command: Control<Command>, buf: UserPtr) -> Res
         _ => {
             perm.check_owner()?;
             q.state.lock().removed = true;
-            queues().remove(id);
+            here().queues.remove(id);
         }
     }
     q.receivers.notify_all();

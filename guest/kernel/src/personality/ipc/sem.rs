@@ -1,6 +1,5 @@
 //! System calls of System V semaphores.
 
-use crate::objects::ipc::sysv::sem::UNDOS;
 use crate::personality::args::{Arg, Bits, FromArg, HexInt};
 use crate::personality::ipc::Control;
 use alloc::vec::Vec;
@@ -11,8 +10,10 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
 use crate::core::numbers::numbers;
+use crate::core::subject::shown_pid;
 use crate::core::sched::{WaitQueue, wait_until};
-use crate::objects::ipc::sysv::sem::{Set, sets};
+use crate::objects::ipc::sysv::namespace::here;
+use crate::objects::ipc::sysv::sem::Set;
 use crate::objects::ipc::sysv::sem_state::{SEMVMX, SemBuf, State};
 use crate::objects::ipc::sysv::{GetFlags, UserPerm, seconds};
 use crate::objects::ipc::timeout::Timeout;
@@ -77,7 +78,7 @@ const SEMOPM: usize = 500;
 
 fn sys_semget(_: &Args, HexInt(key): HexInt, n: i32, flags: Bits<GetFlags>) -> Result<u64> {
     let n = usize::try_from(n).ok().filter(|n| *n <= SEMMSL).ok_or(Errno::EINVAL)?;
-    let id = sets().get(
+    let id = here().sets.get(
         key,
         flags.known(),
         SEMMNI,
@@ -112,7 +113,7 @@ fn semop(a: &Args, id: i32, user_ops: UserPtr, n: usize, timeout: Timeout) -> Re
     for i in 0..n as u64 {
         ops.push(user_ops.add(i * 6).read::<SemBuf>()?);
     }
-    let set = sets().find(id)?;
+    let set = here().sets.find(id)?;
     let perm = *set.perm.lock();
     perm.check(if ops.iter().any(|o| o.op != 0) { 2 } else { 4 })?;
     let count = set.state.lock().sems.len();
@@ -135,8 +136,7 @@ fn semop(a: &Args, id: i32, user_ops: UserPtr, n: usize, timeout: Timeout) -> Re
 
 /// Values were set: nothing is left to undo for them.
 fn forget_undo(id: i32, num: Option<u16>) {
-    let table = UNDOS.get();
-    for mine in table.0.lock().values_mut() {
+    for mine in here().undos.0.lock().values_mut() {
         mine.retain(|(i, n), _| *i != id || num.is_some_and(|m| m != *n));
     }
 }
@@ -169,12 +169,12 @@ fn describe(s: &Set) -> SemidDs {
 
 /// IPC_INFO and SEM_INFO: limits, or limits and use.
 fn info(out: UserPtr, used: bool) -> Result<u64> {
-    let list = sets().list();
+    let list = here().sets.list();
     let sems: usize = list.iter().map(|s| s.state.lock().sems.len()).sum();
     let (usz, aem) = if used { (list.len() as i32, sems as i32) } else { (20, SEMVMX) };
     let (mni, msl, opm) = (SEMMNI as i32, SEMMSL as i32, SEMOPM as i32);
     out.write(&[mni, mni, mni * 10, mni * 10, msl, opm, opm, usz, SEMVMX, aem])?;
-    Ok(sets().highest())
+    Ok(here().sets.highest())
 }
 
 fn sys_semctl(a: &Args, id: i32, number: i32, command: Control<Command>, arg: SemctlArg) -> Result<u64> {
@@ -182,7 +182,7 @@ fn sys_semctl(a: &Args, id: i32, number: i32, command: Control<Command>, arg: Se
     match command {
         Command::IpcInfo | Command::SemInfo => return info(arg.user(), command == Command::SemInfo),
         Command::StatAt | Command::StatAtAny => {
-            let s = sets().at(id)?;
+            let s = here().sets.at(id)?;
             let perm = *s.perm.lock();
             if command == Command::StatAt {
                 perm.check(4)?;
@@ -192,13 +192,13 @@ fn sys_semctl(a: &Args, id: i32, number: i32, command: Control<Command>, arg: Se
         }
         _ => {}
     }
-    let set = sets().find(id)?;
+    let set = here().sets.find(id)?;
     let perm = *set.perm.lock();
     match command {
         Command::Remove => {
             perm.check_owner()?;
             set.state.lock().removed = true;
-            sets().remove(id);
+            here().sets.remove(id);
             forget_undo(id, None);
             set.changed.notify_all();
             return Ok(0);
@@ -206,7 +206,7 @@ fn sys_semctl(a: &Args, id: i32, number: i32, command: Control<Command>, arg: Se
         Command::Set => {
             let new = arg.user().read::<SemidDs>()?;
             perm.check_owner()?;
-            set.perm.lock().set(&new.perm);
+            set.perm.lock().set(&new.perm)?;
             set.state.lock().ctime = seconds();
             return Ok(0);
         }
@@ -276,7 +276,7 @@ fn one_value(set: &Set, number: i32, command: Command) -> Result<u64> {
     let state = set.state.lock();
     let sem = state.sems[i];
     Ok(u64::from(match command {
-        Command::GetPid => sem.pid.unsigned_abs(),
+        Command::GetPid => shown_pid(sem.pid).unsigned_abs(),
         Command::GetValue => sem.value.unsigned_abs(),
         Command::GetIncreaseCount => state.waiting(i, false),
         Command::GetZeroCount => state.waiting(i, true),

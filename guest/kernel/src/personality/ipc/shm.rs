@@ -13,7 +13,9 @@ use doppel_machine::sync::SpinLock;
 
 use crate::core::numbers::numbers;
 use crate::memory::{Backing, MapAt, Prot, VmFlags, Vma, page_up};
-use crate::objects::ipc::sysv::shm::{Attach, SHM_DEST, Segment, ShmidDs, State, segments};
+use crate::core::subject::shown_pid;
+use crate::objects::ipc::sysv::namespace::here;
+use crate::objects::ipc::sysv::shm::{Attach, SHM_DEST, Segment, ShmidDs, State};
 use crate::objects::ipc::sysv::{GetFlags, seconds};
 use crate::objects::pages::Object;
 use crate::objects::vfs::File;
@@ -65,7 +67,7 @@ const SHMMAX: u64 = u64::MAX - (1 << 24);
 fn sys_shmget(a: &Args, HexInt(key): HexInt, Size(size): Size, flags: Bits<GetFlags>) -> Result<u64> {
     let flags = flags.known();
     let pid = a.thread.process.pid;
-    let id = segments().get(
+    let id = here().segments.get(
         key,
         flags,
         SHMMNI,
@@ -90,7 +92,7 @@ fn sys_shmat(a: &Args, id: i32, UserPtr(address): UserPtr, flags: Bits<AttachFla
     let flags = flags.known();
     let (write, exec) = (!flags.contains(AttachFlags::RDONLY), flags.contains(AttachFlags::EXEC));
     let remap = flags.contains(AttachFlags::REMAP);
-    let segment = segments().find(id)?;
+    let segment = here().segments.find(id)?;
     let perm = *segment.perm.lock();
     perm.check(if write { 6 } else { 4 } | u32::from(exec))?;
     let addr = match address {
@@ -111,7 +113,7 @@ fn sys_shmat(a: &Args, id: i32, UserPtr(address): UserPtr, flags: Bits<AttachFla
         s.atime = seconds();
         s.lpid = me;
     }
-    let attach = Arc::new(Attach { segment: segment.clone(), at: AtomicU64::new(0) });
+    let attach = Arc::new(Attach { segment: segment.clone(), home: here().keep(), at: AtomicU64::new(0) });
     let name = format!("/SYSV{:08x} (deleted)", perm.key);
     let file = File::anon(attach.clone(), name, if write { OpenFlags::RDWR } else { OpenFlags::RDONLY });
     let prot = Prot::READ | Prot::WRITE.when(write) | Prot::EXEC.when(exec);
@@ -147,17 +149,17 @@ fn sys_shmctl(_: &Args, id: i32, command: Control<Command>, buf: UserPtr) -> Res
     match command {
         Command::IpcInfo => {
             buf.write(&[SHMMAX, 1, SHMMNI as u64, SHMMNI as u64, SHMMAX / 4096, 0, 0, 0, 0])?;
-            return Ok(segments().highest());
+            return Ok(here().segments.highest());
         }
         Command::ShmInfo => {
-            let list = segments().list();
+            let list = here().segments.list();
             let pages: u64 = list.iter().map(|s| page_up(s.size) / 4096).sum();
             let resident: u64 = list.iter().map(|s| s.pages.blocks() / 8).sum();
             buf.write(&[list.len() as u64, pages, resident, 0, 0, 0])?;
-            return Ok(segments().highest());
+            return Ok(here().segments.highest());
         }
         Command::StatAt | Command::StatAtAny => {
-            let s = segments().at(id)?;
+            let s = here().segments.at(id)?;
             let perm = *s.perm.lock();
             if command == Command::StatAt {
                 perm.check(4)?;
@@ -167,7 +169,7 @@ fn sys_shmctl(_: &Args, id: i32, command: Control<Command>, buf: UserPtr) -> Res
         }
         Command::Remove | Command::Set | Command::Stat | Command::Lock | Command::Unlock => {}
     }
-    let s = segments().find(id)?;
+    let s = here().segments.find(id)?;
     let perm = *s.perm.lock();
     match command {
         Command::Stat => {
@@ -177,7 +179,7 @@ fn sys_shmctl(_: &Args, id: i32, command: Control<Command>, buf: UserPtr) -> Res
         Command::Set => {
             let new = buf.read::<ShmidDs>()?;
             perm.check_owner()?;
-            s.perm.lock().set(&new.perm);
+            s.perm.lock().set(&new.perm)?;
             s.state.lock().ctime = seconds();
         }
         Command::Remove => {
@@ -189,7 +191,7 @@ fn sys_shmctl(_: &Args, id: i32, command: Control<Command>, buf: UserPtr) -> Res
                 p.key = crate::objects::ipc::sysv::IPC_PRIVATE;
             }
             if s.state.lock().attached == 0 {
-                segments().remove(id);
+                here().segments.remove(id);
             }
         }
         _ => {
@@ -229,8 +231,8 @@ pub(crate) fn describe(s: &Segment) -> ShmidDs {
         atime: st.atime,
         dtime: st.dtime,
         ctime: st.ctime,
-        cpid: st.cpid,
-        lpid: st.lpid,
+        cpid: shown_pid(st.cpid),
+        lpid: shown_pid(st.lpid),
         nattch: attachments(s),
         unused: [0; 2],
     }

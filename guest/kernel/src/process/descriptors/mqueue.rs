@@ -1,6 +1,6 @@
 //! POSIX message queues (`mq_overview(7)`).
 //!
-//! Key types: [`Queue`] (messages by priority), [`Names`] (all queues by name). A descriptor's file operations
+//! Key type: [`Queue`] (messages by priority). IPC namespaces have their names. A descriptor's file operations
 //! are a [`Handle`] on the queue, which lives as long as a name or a descriptor refers to it.
 //! Lock order: names → nothing; a queue's state → its wait queue.
 
@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 
 use doppel_machine::sync::SpinLock;
 
-use crate::core::part::Part;
 use crate::core::sched::{PollEvents, PollTable, WaitQueue};
 use crate::objects::vfs::file::Splice;
 use crate::objects::vfs::{File, FileOps, FileType, Input, Output, Stat};
@@ -45,13 +44,6 @@ pub struct Queue {
     pub(crate) state: SpinLock<State>,
     pub(crate) changed: Arc<WaitQueue>,
 }
-
-/// Queues by name.
-#[derive(Default)]
-pub(crate) struct Names(pub(crate) SpinLock<BTreeMap<Vec<u8>, Arc<Queue>>>);
-
-/// The domain's.
-pub(crate) static NAMES: Part<Names> = Part::new();
 
 /// What a descriptor refers to.
 pub struct Handle {

@@ -7,7 +7,9 @@ use crate::core::sched::{PollEvents, PollTable};
 use crate::objects::vfs::file::Splice;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps};
-use crate::process::namespaces::numbers;
+use crate::core::namespace::Kind;
+use crate::process::namespaces::{nsfs, numbers};
+use crate::process::task::remote;
 use crate::process::task::Process;
 use crate::process::task::current_ref;
 use crate::{Errno, Result};
@@ -24,6 +26,20 @@ impl PidFd {
     }
 }
 
+/// The kinds of namespaces in the order of their requests, and whether those of the children to come.
+const NAMESPACES: [(Kind, bool); 10] = [
+    (Kind::Cgroup, false),
+    (Kind::Ipc, false),
+    (Kind::Mount, false),
+    (Kind::Net, false),
+    (Kind::Pid, false),
+    (Kind::Pid, true),
+    (Kind::Time, false),
+    (Kind::Time, true),
+    (Kind::User, false),
+    (Kind::Uts, false),
+];
+
 impl FileOps for PidFd {
     fn splice(&self) -> Splice {
         Splice::Neither
@@ -34,6 +50,20 @@ impl FileOps for PidFd {
             t.add(&self.process.exit_wait);
         }
         PollEvents::READABLE.when(self.process.is_zombie())
+    }
+
+    fn ioctl(&self, _file: &File, cmd: u32, arg: u64) -> Result<u64> {
+        // PIDFD_GET_*_NAMESPACE, from 0xff01 on.
+        let (kind, for_children) = *cmd
+            .checked_sub(0xff01)
+            .and_then(|i| NAMESPACES.get(i as usize))
+            .ok_or(Errno::ENOTTY)?;
+        if arg != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let leader = self.process.threads().first().cloned().ok_or(Errno::ESRCH)?;
+        remote::may_access(&current_ref().process, &self.process).map_err(|_| Errno::EACCES)?;
+        nsfs::descriptor(nsfs::of(&self.process, Some(&leader), kind, for_children).ok_or(Errno::ESRCH)?)
     }
 
     fn fdinfo(&self, _file: &File, out: &mut alloc::string::String) {

@@ -9,10 +9,13 @@ use doppel_machine::shield;
 use super::Namespaces;
 use super::numbers;
 use super::nsfs::{NsFile, of};
+use super::single::Single;
 use super::uts::Uts;
 use crate::core::namespace::pid::PidNamespace;
 use crate::core::namespace::{Kind, Namespace, UserNamespace};
 use crate::core::subject::{ALL_CAPS, Cred};
+use crate::objects::ipc::sysv::namespace::Ipc;
+use crate::objects::ipc::sysv::sem;
 use crate::objects::lookup::context::FsContext;
 use crate::objects::vfs::File;
 use crate::process::descriptors::pidfd::PidFd;
@@ -66,6 +69,10 @@ pub(crate) fn make(t: &Thread, flags: CloneFlags, fs: &FsContext) -> Result<(Arc
 
 /// Gives the calling thread other namespaces.
 fn install(t: &Thread, new: Arc<Namespaces>) {
+    if !Arc::ptr_eq(&t.namespaces.load().ipc, &new.ipc) {
+        // What it has done to the old semaphores is undone, as by its end.
+        sem::process_exit(t.process.pid);
+    }
     let mut w = shield::write();
     let old = core::mem::replace(t.namespaces.get_mut(&mut w), new);
     drop(w);
@@ -186,6 +193,8 @@ impl Change {
         let new = &mut self.namespaces;
         match ns.kind() {
             Kind::Uts => new.uts = cast::<Uts>(ns)?,
+            Kind::Ipc => new.ipc = cast::<Ipc>(ns)?,
+            Kind::Cgroup => new.cgroup = cast::<Single>(ns)?,
             Kind::Pid => {
                 let pid = cast::<PidNamespace>(ns)?;
                 if !pid.is_within(numbers::of(&t.process)) {

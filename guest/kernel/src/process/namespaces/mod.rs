@@ -15,6 +15,7 @@ use alloc::sync::Arc;
 use crate::core::namespace::pid::{self, PidNamespace};
 use crate::core::namespace::{Kind, Namespace, UserNamespace};
 use crate::core::part::Part;
+use crate::objects::ipc::sysv::namespace::{self as ipc, Ipc};
 use crate::objects::lookup::context::FsContext;
 use crate::process::life::flags::CloneFlags;
 use crate::process::namespaces::single::Single;
@@ -27,7 +28,7 @@ pub struct Namespaces {
     /// Host and domain name.
     pub uts: Arc<Uts>,
     /// System V objects and message queues.
-    pub ipc: Arc<Single>,
+    pub ipc: Arc<Ipc>,
     /// Numbers of the processes its children make.
     pub pid_for_children: Arc<PidNamespace>,
     /// Where /proc/PID/cgroup starts.
@@ -54,7 +55,7 @@ impl Default for First {
         let time = single(Kind::Time);
         Self(Arc::new(Namespaces {
             uts: Arc::new(Uts::first()),
-            ipc: single(Kind::Ipc),
+            ipc: ipc::first().clone(),
             pid_for_children: pid::first().clone(),
             cgroup: single(Kind::Cgroup),
             time: time.clone(),
@@ -77,8 +78,6 @@ impl Namespaces {
         let mut new = self.clone();
         // These are not there yet.
         const MISSING: CloneFlags = CloneFlags::NEWNS
-            .union(CloneFlags::NEWIPC)
-            .union(CloneFlags::NEWCGROUP)
             .union(CloneFlags::NEWTIME)
             .union(CloneFlags::NEWNET);
         if flags.intersects(MISSING) {
@@ -86,6 +85,12 @@ impl Namespaces {
         }
         if flags.contains(CloneFlags::NEWUTS) {
             new.uts = Uts::copy(&self.uts, user)?;
+        }
+        if flags.contains(CloneFlags::NEWIPC) {
+            new.ipc = Ipc::new(user)?;
+        }
+        if flags.contains(CloneFlags::NEWCGROUP) {
+            new.cgroup = Single::new(Kind::Cgroup, user)?;
         }
         if flags.contains(CloneFlags::NEWPID) {
             new.pid_for_children = PidNamespace::new(&self.pid_for_children, user)?;

@@ -6,12 +6,14 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 
+use super::numbers;
+use crate::core::namespace::pid::PidNamespace;
 use crate::core::namespace::{Kind, Namespace};
 use crate::objects::vfs::attr::Stat;
 use crate::objects::vfs::file::Splice;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps};
-use crate::process::task::{Process, Thread, current, current_ref};
+use crate::process::task::{Process, TASKS, Thread, current, current_ref};
 use crate::{Errno, Result};
 use doppel_machine::user::UserPtr;
 
@@ -21,6 +23,9 @@ const NS_GET_USERNS: u32 = 0xb701;
 const NS_GET_PARENT: u32 = 0xb702;
 const NS_GET_NSTYPE: u32 = 0xb703;
 const NS_GET_OWNER_UID: u32 = 0xb704;
+const NS_GET_PID_FROM_PIDNS: u32 = 0x8004_b706;
+const NS_GET_TGID_FROM_PIDNS: u32 = 0x8004_b707;
+const NS_GET_TGID_IN_PIDNS: u32 = 0x8004_b709;
 
 /// What such a file refers to.
 pub struct NsFile {
@@ -55,7 +60,7 @@ pub fn descriptor(ns: Arc<dyn Namespace>) -> Result<u64> {
 pub fn of(p: &Process, t: Option<&Thread>, kind: Kind, for_children: bool) -> Option<Arc<dyn Namespace>> {
     match kind {
         Kind::User => Some(t.map_or_else(|| p.cred(), Thread::cred).user.clone()),
-        Kind::Pid if !for_children => Some(super::numbers::of(p).clone()),
+        Kind::Pid if !for_children => Some(numbers::of(p).clone()),
         _ => t?.namespaces.load().get(kind, for_children),
     }
 }
@@ -93,8 +98,25 @@ impl FileOps for NsFile {
                 UserPtr(arg).write(&me.user.uid(user.owner_uid()))?;
                 Ok(0)
             }
+            NS_GET_PID_FROM_PIDNS..=NS_GET_TGID_IN_PIDNS => self.translate(cmd, arg as i32),
             _ => Err(Errno::ENOTTY),
         }
+    }
+}
+
+impl NsFile {
+    /// The number that a process or thread has in the caller's PID namespace, of its number in this one, or the other way
+    /// round.
+    fn translate(&self, cmd: u32, number: i32) -> Result<u64> {
+        let any: &dyn core::any::Any = &*self.ns;
+        let there = any.downcast_ref::<PidNamespace>().ok_or(Errno::EINVAL)?;
+        let from = matches!(cmd, NS_GET_PID_FROM_PIDNS | NS_GET_TGID_FROM_PIDNS);
+        let named = if from { there.kernel(number).ok_or(Errno::ESRCH)? } else { numbers::kernel(number)? };
+        let thread = TASKS.thread(named)?;
+        let whole = matches!(cmd, NS_GET_TGID_FROM_PIDNS | NS_GET_TGID_IN_PIDNS);
+        let kernel = if whole { thread.process.pid } else { named };
+        let shown = if from { numbers::shown(kernel) } else { there.shown(kernel) };
+        if shown == 0 { Err(Errno::ESRCH) } else { Ok(u64::from(shown.unsigned_abs())) }
     }
 }
 

@@ -1,10 +1,11 @@
-//! Kinds of namespaces of which a domain has one.
+//! Kinds of namespaces that are the same in all of a domain.
 
 use alloc::sync::Arc;
 
+use crate::Result;
 use crate::core::namespace::{Base, Kind, Namespace, UserNamespace};
 
-/// The only one of its kind.
+/// One that has nothing of its own: a domain has one network, one clock and one control group, whatever the namespace.
 pub struct Single {
     base: Base,
     kind: Kind,
@@ -14,6 +15,13 @@ impl Single {
     /// Makes it.
     pub fn first(kind: Kind) -> Self {
         Self { base: Base::first(kind), kind }
+    }
+}
+
+impl Single {
+    /// A new one, of a kind whose namespaces differ in nothing but their number.
+    pub fn new(kind: Kind, user: &Arc<UserNamespace>) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { base: Base::new(kind, user)?, kind }))
     }
 }
 

@@ -9,6 +9,7 @@ use doppel_machine::shield::{self, Reading};
 use super::{Thread, current, try_current};
 use crate::Result;
 use crate::core::subject::{CURRENT, Cred, Current, Resource, Subject};
+use crate::objects::ipc::sysv::namespace::HERE;
 use crate::objects::lookup::context::FsContext;
 use crate::objects::lookup::opener::{OPENER, Opener};
 use crate::objects::lookup::path::ROOT;
@@ -88,6 +89,12 @@ pub fn run() {
             (shown_to(&t.process, pid), t.cred.get(&shield::read()).user.uid(uid))
         },
         size_limit: || current_ref().map_or(u64::MAX, |t| t.process.size_limit.load(Ordering::Relaxed)),
+    });
+    HERE.set(|| {
+        let t = current_ref()?;
+        let guard = shield::read();
+        let ipc = &t.namespaces.get(&guard).ipc;
+        (!ipc.is_first()).then(|| ipc.clone())
     });
     OPENER.set(|| current());
     ROOT.set(|| current().fs().root());

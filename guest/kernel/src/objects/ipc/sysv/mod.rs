@@ -4,6 +4,7 @@
 //! Lock order: a registry → an object's permissions; an object's own state is a leaf.
 
 pub mod msg;
+pub mod namespace;
 pub mod sem;
 pub(crate) mod sem_state;
 pub mod shm;
@@ -17,6 +18,7 @@ use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
 use crate::core::subject::{Cred, subject};
+use crate::objects::ipc::sysv::namespace::here;
 use crate::{Errno, Result};
 
 pub(crate) const IPC_PRIVATE: i32 = 0;
@@ -95,33 +97,38 @@ impl Perm {
         } else {
             self.mode
         };
-        if want & !granted & 7 == 0 || c.capable(CAP_IPC_OWNER) { Ok(()) } else { Err(Errno::EACCES) }
+        if want & !granted & 7 == 0 || c.capable_in(here().user(), CAP_IPC_OWNER) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
     /// EPERM unless the caller may change or remove the object.
     pub(crate) fn check_owner(&self) -> Result<()> {
         let c: Arc<Cred> = subject().cred();
-        let mine = c.euid == self.cuid || c.euid == self.uid || c.capable(CAP_SYS_ADMIN);
+        let mine = c.euid == self.cuid || c.euid == self.uid || c.capable_in(here().user(), CAP_SYS_ADMIN);
         if mine { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     pub(crate) fn to_user(self) -> UserPerm {
+        let user = &subject().cred().user;
         UserPerm {
             key: self.key,
-            uid: self.uid,
-            gid: self.gid,
-            cuid: self.cuid,
-            cgid: self.cgid,
+            uid: user.uid(self.uid),
+            gid: user.gid(self.gid),
+            cuid: user.uid(self.cuid),
+            cgid: user.gid(self.cgid),
             mode: self.mode,
             seq: (self.id >> INDEX_BITS) as u16,
             ..UserPerm::default()
         }
     }
 
-    /// IPC_SET.
-    pub(crate) fn set(&mut self, new: &UserPerm) {
-        (self.uid, self.gid) = (new.uid, new.gid);
+    /// IPC_SET; EINVAL for a user or group that the caller's user namespace does not have.
+    pub(crate) fn set(&mut self, new: &UserPerm) -> Result<()> {
+        let user = &subject().cred().user;
+        let uid = user.kernel_uid(new.uid).ok_or(Errno::EINVAL)?;
+        let gid = user.kernel_gid(new.gid).ok_or(Errno::EINVAL)?;
+        (self.uid, self.gid) = (uid, gid);
         self.mode = (self.mode & !0o777) | (new.mode & 0o777);
+        Ok(())
     }
 }
 

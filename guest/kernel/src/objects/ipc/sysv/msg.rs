@@ -1,13 +1,13 @@
 //! System V message queues (`msgget(2)`, `msgop(2)`).
 
-use crate::core::part::Part;
+use crate::core::subject::shown_pid;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
-use super::{Entry, Perm, Registry, UserPerm};
+use super::{Entry, Perm, UserPerm};
 use crate::core::sched::WaitQueue;
 
 bitflags::bitflags! {
@@ -53,11 +53,6 @@ impl Entry for Queue {
         &self.perm
     }
 }
-
-pub(crate) type Queues = Registry<Queue>;
-
-/// The domain's.
-pub(crate) static QUEUES: Part<Queues> = Part::new();
 
 impl State {
     /// The place of the message that a receiver asks for.
@@ -117,8 +112,8 @@ pub(crate) fn describe(q: &Queue) -> MsqidDs {
         cbytes: s.bytes,
         qnum: s.messages.len() as u64,
         qbytes: s.max_bytes,
-        lspid: s.lspid,
-        lrpid: s.lrpid,
+        lspid: shown_pid(s.lspid),
+        lrpid: shown_pid(s.lrpid),
         unused: [0; 2],
     }
 }

@@ -8,8 +8,8 @@ use alloc::collections::BTreeMap;
 use doppel_machine::sync::SpinLock;
 
 use super::sem_state::{Done, SEMVMX, SemBuf, SemFlags, State};
-use super::{Entry, Perm, Registry};
-use crate::core::part::Part;
+use super::namespace::here;
+use super::{Entry, Perm};
 use crate::core::sched::WaitQueue;
 use crate::{Errno, Result};
 
@@ -26,24 +26,12 @@ impl Entry for Set {
     }
 }
 
-type Sets = Registry<Set>;
-
-/// The domain's.
-pub(crate) static SETS: Part<Sets> = Part::new();
-
-pub(crate) fn sets() -> &'static Sets {
-    SETS.get()
-}
-
 /// Adjustments of one process: (set, semaphore) → amount.
 type Undo = BTreeMap<(i32, u16), i32>;
 
 /// Adjustments at exit, by process.
 #[derive(Default)]
 pub(crate) struct Undos(pub(crate) SpinLock<BTreeMap<i32, Undo>>);
-
-/// The domain's.
-pub(crate) static UNDOS: Part<Undos> = Part::new();
 
 /// What undo counts of operations that were done.
 fn note_all(id: i32, done: &[Done]) {
@@ -96,8 +84,8 @@ fn note_undo(id: i32, ops: &[SemBuf], pid: i32) {
     if ops.iter().all(|o| !o.flags().contains(SemFlags::UNDO)) {
         return;
     }
-    let table = UNDOS.get();
-    let mut t = table.0.lock();
+    let here = here();
+    let mut t = here.undos.0.lock();
     let mine = t.entry(pid).or_default();
     for o in ops.iter().filter(|o| o.flags().contains(SemFlags::UNDO)) {
         *mine.entry((id, o.num)).or_default() -= i32::from(o.op);
@@ -105,11 +93,11 @@ fn note_undo(id: i32, ops: &[SemBuf], pid: i32) {
 }
 
 /// Undoes the SEM_UNDO operations of a process that ends.
-pub(in crate::objects::ipc) fn process_exit(pid: i32) {
-    let table = UNDOS.get();
-    let Some(mine) = table.0.lock().remove(&pid) else { return };
+pub fn process_exit(pid: i32) {
+    let here = here();
+    let Some(mine) = here.undos.0.lock().remove(&pid) else { return };
     for ((id, num), amount) in mine {
-        let Ok(set) = sets().find(id) else { continue };
+        let Ok(set) = here.sets.find(id) else { continue };
         set.change(|s| {
             if let Some(sem) = s.sems.get_mut(usize::from(num)) {
                 sem.value = (sem.value + amount).clamp(0, SEMVMX);

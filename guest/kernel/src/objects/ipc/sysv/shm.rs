@@ -3,14 +3,14 @@
 //! Key types: [`Segment`], [`Attach`] (what keeps a segment while some process has it mapped: the "file" of the
 //! mapping). A removed segment goes with its last attachment.
 
-use crate::core::part::Part;
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU64;
 
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
-use super::{Entry, Perm, Registry, UserPerm, seconds};
+use super::namespace::Ipc;
+use super::{Entry, Perm, UserPerm, seconds};
 use crate::objects::pages::Object;
 use crate::objects::vfs::FileOps;
 /// Mode bit of a segment that goes with its last attachment.
@@ -40,18 +40,11 @@ impl Entry for Segment {
     }
 }
 
-type Segments = Registry<Segment>;
-
-/// The domain's.
-pub(crate) static SEGMENTS: Part<Segments> = Part::new();
-
-pub(crate) fn segments() -> &'static Segments {
-    SEGMENTS.get()
-}
-
 /// One attachment: the file of its mappings.
 pub(crate) struct Attach {
     pub(crate) segment: Arc<Segment>,
+    /// Where the segment is.
+    pub(crate) home: Arc<Ipc>,
     pub(crate) at: AtomicU64,
 }
 
@@ -67,7 +60,7 @@ impl Drop for Attach {
         };
         let perm = *self.segment.perm.lock();
         if left == 0 && perm.mode & SHM_DEST != 0 {
-            segments().remove(perm.id);
+            self.home.segments.remove(perm.id);
         }
     }
 }
