@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <pty.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/ptrace.h>
 #include <sys/signalfd.h>
@@ -302,4 +303,43 @@ CASE(pipelines_in_motion) {
     CHECK(next == 3000000 / 512 * 512);
     int status;
     CHECK(waitpid(a, &status, 0) == a && status == 0 && waitpid(b, &status, 0) == b && status == 0);
+}
+
+static void map(const char *what, pid_t p, const char *line) {
+    snprintf(text, sizeof text, "/proc/%d/%s", p, what);
+    int fd = open(text, O_WRONLY);
+    CHECK(fd >= 0 && write(fd, line, strlen(line)) == (ssize_t)strlen(line) && close(fd) == 0);
+}
+
+CASE(namespaces) {
+    int go[2], set[2];
+    char c;
+    CHECK(pipe(go) == 0 && pipe(set) == 0);
+    pid_t pid = syscall(SYS_clone, CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWUTS | CLONE_NEWIPC | SIGCHLD, 0, 0, 0, 0);
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        CHECK(sethostname("frozen", 6) == 0 && write(set[1], "x", 1) == 1);
+        pid_t inner = fork();
+        if (inner == 0) {
+            CHECK(read(go[0], &c, 1) == 1);
+            CHECK(getpid() == 2 && getppid() == 1 && getuid() == 7);
+            _exit(0);
+        }
+        int status;
+        CHECK(inner == 2 && waitpid(2, &status, 0) == 2 && status == 0);
+        CHECK(gethostname(text, sizeof text) == 0 && !strcmp(text, "frozen"));
+        CHECK(getpid() == 1 && getuid() == 7 && fork() >= 0);
+        _exit(0);
+    }
+    CHECK(read(set[0], &c, 1) == 1);
+    map("uid_map", pid, "7 0 1\n");
+    char before[64], after[64];
+    snprintf(text, sizeof text, "/proc/%d/ns/uts", pid);
+    char *link = strdup(text);
+    ssize_t n = readlink(link, before, sizeof before);
+    CHECK(n > 0);
+    ready();
+    CHECK(readlink(link, after, sizeof after) == n && !memcmp(before, after, n));
+    int status;
+    CHECK(write(go[1], "x", 1) == 1 && waitpid(pid, &status, 0) == pid && status == 0);
 }

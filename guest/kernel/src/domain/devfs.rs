@@ -89,7 +89,13 @@ fn populate() -> Result<()> {
         exec | MountFlags::NODEV,
     )?;
     let nothing = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RELATIME;
-    mount_point(b"proc", super::procfs::root(PROC_DEV, crate::core::namespace::pid::first().clone()), "proc", b"proc", nothing)?;
+    mount_point(
+        b"proc",
+        super::procfs::root(PROC_DEV, crate::core::namespace::pid::first().clone()),
+        "proc",
+        b"proc",
+        nothing,
+    )?;
     mount_point(b"sys", super::sysfs::root(SYS_DEV), "sysfs", b"sysfs", nothing)?;
     crate::objects::lookup::walk::mount_at(
         b"/sys/fs/cgroup",

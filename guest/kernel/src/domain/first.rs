@@ -17,8 +17,8 @@ use crate::objects::lookup::names;
 use crate::objects::vfs::{kinds, mount};
 use crate::process::life::start::start_process;
 use crate::process::namespaces::numbers;
-use crate::process::task::{current_ref, init_pid};
 use crate::process::task::{Cred, Process, Thread, identity};
+use crate::process::task::{current_ref, init_pid};
 use crate::{Errno, Result};
 
 /// Whether all that is to be mounted is: from then on the host's programs find it.

@@ -8,8 +8,8 @@ use core::any::Any;
 use super::Tty;
 use super::terminal::{Control, Kind};
 use crate::core::sched::wait_until_uninterruptible;
-use crate::process::signal::{self, SigInfo, pgrp_orphaned, send_group, send_process, sig};
 use crate::process::namespaces::numbers;
+use crate::process::signal::{self, SigInfo, pgrp_orphaned, send_group, send_process, sig};
 use crate::process::task::{Process, Session, current};
 use crate::{Errno, Result};
 

@@ -100,3 +100,69 @@ pub fn text(extents: &[Extent], lower: impl Fn(u32) -> u32) -> String {
     }
     s
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(text: &str) -> IdMap {
+        let m = IdMap::default();
+        assert!(m.set(parse(text.as_bytes()).unwrap()).is_ok());
+        m
+    }
+
+    #[test]
+    fn ids_go_both_ways() {
+        let m = map("0 1000 10\n20 5 1\n");
+        assert_eq!(m.kernel(9), Some(1009));
+        assert_eq!(m.kernel(10), None);
+        assert_eq!(m.kernel(20), Some(5));
+        assert_eq!(m.shown(1000), Some(0));
+        assert_eq!(m.shown(1010), None);
+        assert_eq!(m.shown(5), Some(20));
+    }
+
+    #[test]
+    fn a_range_lies_in_one_line() {
+        let m = map("0 100 10\n10 110 10\n");
+        assert_eq!(m.kernel_range(5, 5), Some(105));
+        assert_eq!(m.kernel_range(5, 6), None);
+        assert_eq!(m.kernel_range(0, u32::MAX), None);
+    }
+
+    #[test]
+    fn what_is_no_map() {
+        for bad in [
+            "",
+            "\n",
+            "0 0",
+            "0 0 0",
+            "0 0 1 1",
+            "-1 0 1",
+            "4294967295 0 1",
+            "0 0 1\n\n0 5 1",
+            "0 0 10\n9 100 1",
+            "0 0 10\n100 9 1",
+            "4294967290 0 10",
+            "\u{e9} 0 1",
+        ] {
+            assert_eq!(parse(bad.as_bytes()), Err(Errno::EINVAL), "{bad:?}");
+        }
+        assert!(parse(&[0xff, b' ', b'0', b' ', b'1']).is_err());
+        assert_eq!(parse(b" 0\t1   2").map(|m| m.len()), Ok(1));
+    }
+
+    #[test]
+    fn a_map_has_340_lines_at_most() {
+        let text = |n: u32| (0..n).map(|i| alloc::format!("{i} {i} 1\n")).collect::<String>();
+        assert_eq!(parse(text(340).as_bytes()).map(|m| m.len()), Ok(340));
+        assert_eq!(parse(text(341).as_bytes()), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn it_is_set_once() {
+        let m = map("0 0 1\n");
+        assert_eq!(m.set(Vec::new()), Err(Errno::EPERM));
+        assert_eq!(text(m.extents(), |n| n + 5), "         0          5          1\n");
+    }
+}

@@ -193,8 +193,7 @@ impl Numbers {
     /// EEXIST if one is taken. ENOMEM once the namespace has ended, EINVAL for a first process that is not 1.
     pub fn new(namespace: &Arc<PidNamespace>, kernel: i32, chosen: &[i32]) -> Result<Arc<Self>> {
         let level = namespace.level as usize;
-        let mut made =
-            Self { namespace: namespace.clone(), kernel, shown: alloc::vec![0; level] };
+        let mut made = Self { namespace: namespace.clone(), kernel, shown: alloc::vec![0; level] };
         first().table.lock().shown.insert(kernel, kernel);
         for (i, ns) in namespace.chain().take(level).enumerate() {
             let mut table = ns.table.lock();

@@ -230,13 +230,12 @@ impl PidDir {
             "net" => net::dir_node(),
             "ns" => super::ns::dir(self.p.clone(), self.t.clone()),
             "oom_score_adj" => self.oom_score_adj(),
-            "sched" => {
-                self.of_thread(|p, _, ns| {
-                    Ok(format!("{} ({}, #threads: {})\n", comm_of(p), ns.shown(p.pid), p.threads().len()))
-                })
-            }
-            "schedstat" => self
-                .of_thread(|_, t, _| Ok(format!("{} 0 0\n", t.map_or(0, crate::process::time::cpu::thread_ns)))),
+            "sched" => self.of_thread(|p, _, ns| {
+                Ok(format!("{} ({}, #threads: {})\n", comm_of(p), ns.shown(p.pid), p.threads().len()))
+            }),
+            "schedstat" => self.of_thread(|_, t, _| {
+                Ok(format!("{} 0 0\n", t.map_or(0, crate::process::time::cpu::thread_ns)))
+            }),
             "stack" => self.waits(0o400, waiting::stack),
             "stat" if self.task => self.of_thread(|p, t, ns| {
                 stat(p, t, ns, t.map_or_else(Times::default, crate::process::time::cpu::thread_times))
@@ -568,7 +567,12 @@ impl Directory for TaskDir {
         let tid = self.ns.kernel(super::parse_pid(name)?)?;
         let p = self.p.upgrade()?;
         let t = p.threads().into_iter().find(|t| t.tid() == tid)?;
-        Some(Node::Dir(Arc::new(PidDir { p: self.p.clone(), t: Some(Arc::downgrade(&t)), task: true, ns: self.ns.clone() })))
+        Some(Node::Dir(Arc::new(PidDir {
+            p: self.p.clone(),
+            t: Some(Arc::downgrade(&t)),
+            task: true,
+            ns: self.ns.clone(),
+        })))
     }
 
     fn links(&self) -> u32 {

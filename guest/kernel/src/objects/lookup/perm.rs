@@ -43,10 +43,14 @@ pub fn check(cred: &Cred, inode: &dyn Inode, mask: u32) -> Result<()> {
         return Ok(());
     }
     let dir = FileType::from_mode(p.mode) == Some(FileType::Directory);
-    if cred.capable_over(p.uid, p.gid, cap::DAC_OVERRIDE) && (dir || mask & MAY_EXEC == 0 || p.mode & 0o111 != 0) {
+    if cred.capable_over(p.uid, p.gid, cap::DAC_OVERRIDE)
+        && (dir || mask & MAY_EXEC == 0 || p.mode & 0o111 != 0)
+    {
         return Ok(());
     }
-    if cred.capable_over(p.uid, p.gid, cap::DAC_READ_SEARCH) && (mask == MAY_READ || (dir && mask & MAY_WRITE == 0)) {
+    if cred.capable_over(p.uid, p.gid, cap::DAC_READ_SEARCH)
+        && (mask == MAY_READ || (dir && mask & MAY_WRITE == 0))
+    {
         return Ok(());
     }
     Err(Errno::EACCES)
@@ -68,7 +72,11 @@ pub fn owner(cred: &Cred, inode: &dyn Inode) -> Result<()> {
 /// what is no program stays with members of the group.
 pub fn lost_setid(cred: &Cred, p: Perm) -> u32 {
     let program = p.mode & 0o2010 == 0o2010;
-    if program || !(cred.in_group(p.gid) || cred.capable_over(p.uid, p.gid, cap::FSETID)) { 0o6000 } else { 0o4000 }
+    if program || !(cred.in_group(p.gid) || cred.capable_over(p.uid, p.gid, cap::FSETID)) {
+        0o6000
+    } else {
+        0o4000
+    }
 }
 
 /// The mode of a new file in `dir`, of the group `gid`: who is no member of the directory's group makes no
@@ -91,8 +99,7 @@ pub fn sticky(cred: &Cred, dir: &dyn Inode, victim: &dyn Inode) -> Result<()> {
         return Ok(());
     }
     let v = victim.perm();
-    if cred.fsuid == v.uid || cred.capable_over(v.uid, v.gid, cap::FOWNER)
-    {
+    if cred.fsuid == v.uid || cred.capable_over(v.uid, v.gid, cap::FOWNER) {
         Ok(())
     } else {
         Err(Errno::EPERM)

@@ -15,6 +15,7 @@ use crate::objects::vfs::inode::{Stat, StatFs, Time};
 use crate::personality::Support::Full;
 use crate::personality::args::{Bits, RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
+use crate::process::namespaces::nsfs::NsFile;
 use crate::process::task::Cred;
 use crate::{Errno, Result};
 
@@ -451,10 +452,14 @@ fn statfs(a: &Args, UserStr(path): UserStr, out: UserPtr) -> Result<u64> {
     put_statfs(out, &p.inode().statfs(), Some(&p))
 }
 
+/// `NSFS_MAGIC`.
+const NSFS: u64 = 0x6e73_6673;
+
 /// The magic number of files that belong to no mounted file system.
 fn anonymous_fs(f: &File) -> StatFs {
     match &f.inode {
         Some(i) => i.statfs(),
+        None if f.downcast::<NsFile>().is_some() => StatFs { magic: NSFS, ..StatFs::default() },
         None => StatFs::default(),
     }
 }

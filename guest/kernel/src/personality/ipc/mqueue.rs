@@ -12,6 +12,7 @@ use doppel_machine::user::UserPtr;
 
 use crate::core::sched::{Deadline, wait_until};
 use crate::core::time::{Timespec, monotonic_ns, realtime_ns};
+use crate::objects::ipc::sysv::namespace::here;
 use crate::objects::lookup::caller::read_string;
 use crate::objects::vfs::File;
 use crate::objects::vfs::fdtable::FileRef;
@@ -20,7 +21,6 @@ use crate::personality::Support::{Full, Partial};
 use crate::personality::args::{Bits, FileMode, RawFd, UserBuf, UserStr};
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
-use crate::objects::ipc::sysv::namespace::here;
 use crate::process::descriptors::mqueue::{CAP_DAC_OVERRIDE, Handle, Notify, Queue};
 use crate::process::time::timers::SigevNotify;
 use crate::{Errno, Result};

@@ -10,8 +10,8 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
 use crate::core::numbers::numbers;
-use crate::core::subject::shown_pid;
 use crate::core::sched::{WaitQueue, wait_until};
+use crate::core::subject::shown_pid;
 use crate::objects::ipc::sysv::namespace::here;
 use crate::objects::ipc::sysv::sem::Set;
 use crate::objects::ipc::sysv::sem_state::{SEMVMX, SemBuf, State};

@@ -12,8 +12,8 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::sync::SpinLock;
 
 use crate::core::numbers::numbers;
-use crate::memory::{Backing, MapAt, Prot, VmFlags, Vma, page_up};
 use crate::core::subject::shown_pid;
+use crate::memory::{Backing, MapAt, Prot, VmFlags, Vma, page_up};
 use crate::objects::ipc::sysv::namespace::here;
 use crate::objects::ipc::sysv::shm::{Attach, SHM_DEST, Segment, ShmidDs, State};
 use crate::objects::ipc::sysv::{GetFlags, seconds};

@@ -9,12 +9,12 @@ use doppel_abi_linux::signal::frame::SIGINFO_SIZE;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::shield;
 
+use crate::core::namespace::user::OVERFLOW;
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
+use crate::process::namespaces::numbers;
 use crate::process::signal::kill::may_signal;
 use crate::process::signal::{SigInfo, code, send_process, send_thread};
-use crate::core::namespace::user::OVERFLOW;
-use crate::process::namespaces::numbers;
 use crate::process::task::{Process, Thread};
 use crate::{Errno, Result};
 

@@ -116,8 +116,16 @@ fn sys_clone3(a: &Args, user_request: UserPtr, size: usize) -> Result<u64> {
     if stack > doppel_abi_machine::layout::USER_END {
         return Err(Errno::EINVAL);
     }
-    let request =
-        Request { flags, exit_signal: exit_signal as i32, stack, parent_tid, child_tid, pidfd, tls, ..Request::default() };
+    let request = Request {
+        flags,
+        exit_signal: exit_signal as i32,
+        stack,
+        parent_tid,
+        child_tid,
+        pidfd,
+        tls,
+        ..Request::default()
+    };
     check(&request)?;
     if flags.contains(CloneFlags::INTO_CGROUP) {
         // A domain has one control group, which no descriptor stands for.

@@ -97,7 +97,11 @@ impl Queue {
         } else {
             self.mode
         };
-        if want & !bits & 7 == 0 || c.capable_over(self.uid, self.gid, CAP_DAC_OVERRIDE) { Ok(()) } else { Err(Errno::EACCES) }
+        if want & !bits & 7 == 0 || c.capable_over(self.uid, self.gid, CAP_DAC_OVERRIDE) {
+            Ok(())
+        } else {
+            Err(Errno::EACCES)
+        }
     }
 }
 

@@ -3,15 +3,15 @@
 use alloc::format;
 use alloc::sync::Arc;
 
+use crate::core::namespace::Kind;
 use crate::core::sched::{PollEvents, PollTable};
 use crate::objects::vfs::file::Splice;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps};
-use crate::core::namespace::Kind;
 use crate::process::namespaces::{nsfs, numbers};
-use crate::process::task::remote;
 use crate::process::task::Process;
 use crate::process::task::current_ref;
+use crate::process::task::remote;
 use crate::{Errno, Result};
 
 /// What a process descriptor refers to.
@@ -54,10 +54,8 @@ impl FileOps for PidFd {
 
     fn ioctl(&self, _file: &File, cmd: u32, arg: u64) -> Result<u64> {
         // PIDFD_GET_*_NAMESPACE, from 0xff01 on.
-        let (kind, for_children) = *cmd
-            .checked_sub(0xff01)
-            .and_then(|i| NAMESPACES.get(i as usize))
-            .ok_or(Errno::ENOTTY)?;
+        let (kind, for_children) =
+            *cmd.checked_sub(0xff01).and_then(|i| NAMESPACES.get(i as usize)).ok_or(Errno::ENOTTY)?;
         if arg != 0 {
             return Err(Errno::EINVAL);
         }

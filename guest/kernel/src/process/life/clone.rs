@@ -207,12 +207,13 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         return Err(e);
     }
     drop(child);
-    ptrace::clone_event(parent, vfork, r.exit_signal, tid);
+    let told = parent.ptrace.tracer().map_or(tid, |q| numbers::shown_to(&q, tid));
+    ptrace::clone_event(parent, vfork, r.exit_signal, told);
     if let Some(d) = done {
         // Who must end does not wait: the child may be a thread of this process, and wait for that itself.
         let over = || d.done.load(Ordering::SeqCst) || parent.exiting.load(Ordering::SeqCst);
         wait_until_uninterruptible(&d.queue, || over().then_some(()));
-        ptrace::vfork_done(parent, tid);
+        ptrace::vfork_done(parent, told);
     }
     Ok(shown as u64)
 }

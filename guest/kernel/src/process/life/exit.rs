@@ -16,11 +16,11 @@ use doppel_abi_machine::state;
 use doppel_machine::{boot, cpu, host};
 
 use crate::core::sched::{self, PollEvents, wait_until};
+use crate::process::namespaces::{init, numbers};
 use crate::process::signal::{self, SigInfo, code, sig};
 use crate::process::task::Space;
 use crate::process::task::{Process, Thread};
 use crate::process::time::cpu as cpu_time;
-use crate::process::namespaces::{init, numbers};
 use crate::process::{futex, ptrace};
 use crate::{Errno, Result};
 

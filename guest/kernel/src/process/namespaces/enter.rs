@@ -7,8 +7,8 @@ use core::any::Any;
 use doppel_machine::shield;
 
 use super::Namespaces;
-use super::numbers;
 use super::nsfs::{NsFile, of};
+use super::numbers;
 use super::single::Single;
 use super::uts::Uts;
 use crate::core::namespace::pid::PidNamespace;

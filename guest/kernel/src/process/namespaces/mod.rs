@@ -77,9 +77,7 @@ impl Namespaces {
     ) -> Result<Arc<Self>> {
         let mut new = self.clone();
         // These are not there yet.
-        const MISSING: CloneFlags = CloneFlags::NEWNS
-            .union(CloneFlags::NEWTIME)
-            .union(CloneFlags::NEWNET);
+        const MISSING: CloneFlags = CloneFlags::NEWNS.union(CloneFlags::NEWTIME).union(CloneFlags::NEWNET);
         if flags.intersects(MISSING) {
             return Err(Errno::EPERM);
         }

@@ -61,6 +61,8 @@ pub fn of(p: &Process, t: Option<&Thread>, kind: Kind, for_children: bool) -> Op
     match kind {
         Kind::User => Some(t.map_or_else(|| p.cred(), Thread::cred).user.clone()),
         Kind::Pid if !for_children => Some(numbers::of(p).clone()),
+        // There is none before its first process.
+        Kind::Pid if t?.namespaces.load().pid_for_children.init() == 0 => None,
         _ => t?.namespaces.load().get(kind, for_children),
     }
 }

@@ -1,6 +1,6 @@
 //! What a tracer asks for (`ptrace(2)`).
 
-use crate::process::task::TASKS;
+use crate::process::namespaces::numbers;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -93,7 +93,7 @@ pub(crate) fn options(v: u64) -> Result<Options> {
 }
 
 pub(crate) fn find(tid: i32) -> Result<Arc<Thread>> {
-    TASKS.threads.lock().get(&tid).cloned().ok_or(Errno::ESRCH)
+    numbers::thread(tid)
 }
 
 pub(crate) fn signal_arg(v: u64) -> Result<i32> {

@@ -351,7 +351,7 @@ impl Group {
         const NO_PROCESS: i32 = -1;
         let pidfd = self.tells_process(e).then(|| (ways.process)(e.pid).unwrap_or(NO_PROCESS));
         let mine = e.pid == crate::core::subject::pid();
-        let id = if self.unprivileged && !mine { 0 } else { e.id };
+        let id = if self.unprivileged && !mine { 0 } else { crate::core::subject::shown_pid(e.id) };
         let bytes = records::whole(e.mask, fd, id, &e.files.bytes(e.mask, self.flags), pidfd);
         let written = out.write(&bytes);
         if written.is_err() {

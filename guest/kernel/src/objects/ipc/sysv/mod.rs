@@ -97,7 +97,11 @@ impl Perm {
         } else {
             self.mode
         };
-        if want & !granted & 7 == 0 || c.capable_in(here().user(), CAP_IPC_OWNER) { Ok(()) } else { Err(Errno::EACCES) }
+        if want & !granted & 7 == 0 || c.capable_in(here().user(), CAP_IPC_OWNER) {
+            Ok(())
+        } else {
+            Err(Errno::EACCES)
+        }
     }
 
     /// EPERM unless the caller may change or remove the object.

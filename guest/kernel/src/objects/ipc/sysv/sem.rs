@@ -7,8 +7,8 @@ use alloc::collections::BTreeMap;
 
 use doppel_machine::sync::SpinLock;
 
-use super::sem_state::{Done, SEMVMX, SemBuf, SemFlags, State};
 use super::namespace::here;
+use super::sem_state::{Done, SEMVMX, SemBuf, SemFlags, State};
 use super::{Entry, Perm};
 use crate::core::sched::WaitQueue;
 use crate::{Errno, Result};
