@@ -2,7 +2,6 @@
 
 use doppel_abi_linux::signal::frame::SIGINFO_SIZE;
 
-use crate::core::subject::CURRENT;
 use crate::process::signal::{code, sig};
 
 /// What a signal carries (`siginfo_t`).
@@ -64,23 +63,14 @@ impl SigInfo {
         }
     }
 
-    /// As the current thread is told of it: with the numbers its namespaces have for the process and the user.
-    #[must_use]
-    pub fn seen(&self) -> Self {
-        let counts = self.layout() == Layout::Child || self.code <= 0 && self.code != code::SI_TIMER;
-        if !counts || self.code == code::SI_SIGIO {
-            return *self;
-        }
-        let (pid, uid) = (CURRENT.get().seen)(self.pid, self.uid);
-        Self { pid, uid, ..*self }
+    /// Whether it names the process and the user that caused it.
+    pub fn names_sender(&self) -> bool {
+        let sent = self.code <= 0 && self.code != code::SI_TIMER && self.code != code::SI_SIGIO;
+        sent || self.layout() == Layout::Child
     }
 
     /// The `siginfo_t` a program sees.
     pub fn to_bytes(&self) -> [u8; SIGINFO_SIZE] {
-        self.seen().bytes()
-    }
-
-    fn bytes(&self) -> [u8; SIGINFO_SIZE] {
         let mut b = [0u8; SIGINFO_SIZE];
         let mut put = |at: usize, bytes: &[u8]| b[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &self.signo.to_le_bytes());

@@ -206,8 +206,6 @@ pub struct Current {
     pub shown: fn(i32) -> i32,
     /// The kernel's number for one that it gives.
     pub kernel: fn(i32) -> Option<i32>,
-    /// What it is told of a process and a user of the kernel's.
-    pub seen: fn(i32, u32) -> (i32, u32),
 }
 
 /// Set by the layer of processes.

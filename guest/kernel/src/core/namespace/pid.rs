@@ -168,6 +168,14 @@ impl PidNamespace {
         core::iter::successors(Some(self), |ns| ns.above.as_ref())
     }
 
+    /// What a number of the kernel's is from `top` down to this one, which lies there or below.
+    pub fn shown_below(self: &Arc<Self>, top: &Self, kernel: i32) -> Vec<i32> {
+        let count = (self.level + 1).saturating_sub(top.level) as usize;
+        let mut all: Vec<i32> = self.chain().take(count).map(|ns| ns.shown(kernel)).collect();
+        all.reverse();
+        all
+    }
+
     /// A process in it has ended.
     pub fn tell_end(self: &Arc<Self>) {
         for ns in self.chain() {
@@ -220,11 +228,6 @@ impl Numbers {
     #[inline]
     pub fn shown(&self) -> i32 {
         self.shown.last().copied().unwrap_or(self.kernel)
-    }
-
-    /// The numbers from `ns` down to its own namespace.
-    pub fn below(&self, ns: &PidNamespace) -> impl Iterator<Item = i32> {
-        core::iter::once(self.kernel).chain(self.shown.iter().copied()).skip(ns.level as usize)
     }
 
     /// Whether it is the first process of its namespace.

@@ -1,14 +1,14 @@
 //! /proc/PID/status.
 
 use alloc::string::{String, ToString};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use super::pid::{comm_of, comm_text, cpu_list, state};
 use super::put::put;
-use crate::core::namespace::pid::{Numbers, PidNamespace};
+use crate::core::namespace::pid::PidNamespace;
 use crate::core::subject::subject;
+use crate::process::namespaces::numbers;
 use crate::process::task::{Process, Thread};
 use crate::{Result, kernel, memory};
 
@@ -69,27 +69,18 @@ fn identity(s: &mut String, p: &Process, t: Option<&Thread>, ns: &PidNamespace) 
             user.gid(c.sgid),
             user.gid(c.fsgid),
             p.files().list().len().next_multiple_of(64).max(64),
-            below(ns, p.numbers.as_ref(), p.pid),
-            match t {
-                Some(t) => below(ns, t.numbers(), t.tid()),
-                None => below(ns, p.numbers.as_ref(), p.pid),
-            },
-            below(ns, p.group.lock().as_ref(), p.pgid()),
-            below(ns, p.session().numbers.as_ref(), p.session().sid)
+            below(ns, p, p.pid),
+            below(ns, p, t.map_or(p.pid, Thread::tid)),
+            below(ns, p, p.pgid()),
+            below(ns, p, p.session().sid)
         ),
     );
 }
 
-/// The numbers of a process, thread, group or session from `ns` on downwards.
-fn below(ns: &PidNamespace, numbers: Option<&Arc<Numbers>>, kernel: i32) -> String {
-    match numbers {
-        None => ns.shown(kernel).to_string(),
-        Some(n) if n.namespace.is_within(ns) => {
-            let all: Vec<String> = n.below(ns).map(|n| n.to_string()).collect();
-            all.join("\t")
-        }
-        Some(_) => "0".to_string(),
-    }
+/// What one of the kernel's numbers is from `ns` down to the namespace of the process.
+fn below(ns: &PidNamespace, p: &Process, kernel: i32) -> String {
+    let all = numbers::of(p).shown_below(ns, kernel);
+    all.iter().map(i32::to_string).collect::<Vec<_>>().join("\t")
 }
 
 /// Sizes of its memory.

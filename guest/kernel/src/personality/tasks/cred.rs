@@ -328,7 +328,7 @@ fn sys_capget(a: &Args, header: UserPtr, user_data: UserPtr) -> Result<u64> {
 fn sys_capset(a: &Args, header: UserPtr, data: UserPtr) -> Result<u64> {
     let (words, pid) = cap_header(header)?;
     let words = words.ok_or(Errno::EINVAL)?;
-    if pid != 0 && pid != a.thread.tid() {
+    if pid != 0 && pid != a.thread.shown_tid() {
         return Err(Errno::EPERM);
     }
     let mut sets = [0u64; 3];

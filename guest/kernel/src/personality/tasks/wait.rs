@@ -54,7 +54,7 @@ fn sys_wait4(a: &Args, pid: i32, status: UserPtr, options: Bits<WaitOptions>, us
     if !usage.is_null() {
         usage.write(&Rusage::of(r.used, r.max_rss))?;
     }
-    Ok(numbers::shown(r.pid) as u64)
+    Ok(r.pid as u64)
 }
 
 numbers! {
@@ -112,7 +112,7 @@ fn sys_waitid(
         let mut put = |at: usize, v: i32| info[at..at + 4].copy_from_slice(&v.to_ne_bytes());
         put(0, sig::SIGCHLD);
         put(8, code);
-        put(16, numbers::shown(r.pid));
+        put(16, r.pid);
         put(20, a.thread.cred().user.uid(r.uid).cast_signed());
         put(24, status);
     }

@@ -72,7 +72,7 @@ impl FileOps for PidFd {
         let pid = numbers::shown(self.process.pid);
         out.push_str(&format!("Pid:\t{pid}\nNSpid:\t{pid}"));
         let here = numbers::of(&current_ref().process).clone();
-        for n in self.process.numbers.iter().flat_map(|n| n.below(&here).skip(1)) {
+        for n in numbers::of(&self.process).shown_below(&here, self.process.pid).into_iter().skip(1) {
             out.push_str(&format!("\t{n}"));
         }
         out.push('\n');

@@ -61,7 +61,6 @@ pub struct SignalFd {
 }
 
 fn record(i: &SigInfo) -> SignalfdSiginfo {
-    let i = &i.seen();
     let mut r: SignalfdSiginfo = zeroed();
     r.signo = i.signo.unsigned_abs();
     r.code = i.code;

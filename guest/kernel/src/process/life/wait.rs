@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use crate::process::ptrace;
+use crate::process::namespaces::numbers;
 use crate::process::signal::sig;
 use crate::process::task::Process;
 use crate::process::time::used::Times;
@@ -52,7 +53,7 @@ impl Who {
     }
 }
 
-/// What was found: which child, and a wait status.
+/// What was found: which child, by its number where the parent is, and a wait status.
 pub(crate) struct Report {
     pub(crate) pid: i32,
     pub(crate) uid: u32,
@@ -114,8 +115,10 @@ pub(crate) fn look(me: &Arc<Process>, who: Who, options: WaitOptions) -> Result<
         let exited = *c.exit_status.lock();
         // A zombie is waited for only by those who want its end.
         any |= exited.is_none() || options.contains(WaitOptions::EXITED);
+        // Once it is reaped, it has no number any more.
+        let shown = numbers::shown_to(me, c.pid);
         let report = |status| Report {
-            pid: c.pid,
+            pid: shown,
             uid: c.cred().ruid,
             status,
             used: total_cpu(&c),
@@ -160,7 +163,7 @@ fn look_at_dead(me: &Process, who: Who, options: WaitOptions) -> Option<Report> 
     }
     let d = me.tracer.take_dead(options.contains(WaitOptions::NOWAIT), |d| who.is(d.tid, d.pgid))?;
     Some(Report {
-        pid: d.tid,
+        pid: d.shown,
         uid: d.uid,
         status: d.status,
         used: Times::default(),
@@ -179,7 +182,7 @@ fn look_at_tracees(me: &Arc<Process>, who: Who, options: WaitOptions, any: &mut 
         if let Some(status) = ptrace::take_stop_report(&t, options.contains(WaitOptions::NOWAIT)) {
             let uid = t.process.cred().ruid;
             return Some(Report {
-                pid: t.tid(),
+                pid: numbers::shown_to(me, t.tid()),
                 uid,
                 status,
                 used: Times::default(),

@@ -103,6 +103,8 @@ pub struct Tracer {
 pub struct Dead {
     /// Thread id.
     pub tid: i32,
+    /// The number that the tracer knows it by.
+    pub shown: i32,
     /// Process group, for waiting by group.
     pub pgid: i32,
     /// Real user.

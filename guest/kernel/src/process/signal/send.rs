@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use doppel_abi_linux::signal::{SIG_DFL, SIG_IGN};
+use doppel_machine::shield;
 
 use super::queue::Queued;
 use super::{DEFAULT_STOP, SigInfo, SigSet, UNBLOCKABLE, bit, code, sig, stop};
@@ -48,6 +49,16 @@ pub fn send_group(pgid: i32, info: SigInfo) -> Result<()> {
     found
 }
 
+/// A signal as `p` is told of it, with the numbers its namespaces have now for the process and the user that caused it.
+fn told(p: &Process, info: SigInfo) -> SigInfo {
+    let guard = shield::read();
+    let user = &p.cred.get(&guard).user;
+    if p.numbers.is_none() && user.is_first() || !info.names_sender() {
+        return info;
+    }
+    SigInfo { pid: numbers::shown_to(p, info.pid), uid: user.uid(info.uid), ..info }
+}
+
 fn post(p: &Arc<Process>, only: Option<&Arc<Thread>>, info: SigInfo) -> Result<()> {
     if !(1..=64).contains(&info.signo) {
         return Err(Errno::EINVAL);
@@ -55,6 +66,7 @@ fn post(p: &Arc<Process>, only: Option<&Arc<Thread>>, info: SigInfo) -> Result<(
     if p.is_zombie() {
         return Ok(());
     }
+    let info = told(p, info);
     stop::cancel_opposite(p, info.signo);
     let r = queue(p, only, info);
     if info.signo == sig::SIGCONT {
