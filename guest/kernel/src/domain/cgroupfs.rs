@@ -3,6 +3,7 @@
 //! Language runtimes find it through /proc/self/mountinfo and read their limits from it. Read-only: there are no
 //! groups inside a domain.
 
+use crate::core::subject::shown_pid;
 use crate::process::task::TASKS;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -88,5 +89,5 @@ const PRESSURE: &str =
     "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
 
 fn lines<'a>(ids: impl Iterator<Item = &'a i32>) -> String {
-    ids.map(|p| p.to_string() + "\n").collect()
+    ids.map(|p| shown_pid(*p).to_string() + "\n").collect()
 }

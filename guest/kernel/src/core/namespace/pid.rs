@@ -194,6 +194,7 @@ pub struct Numbers {
     kernel: i32,
     /// By level, without the first namespace.
     shown: Vec<i32>,
+    released: AtomicBool,
 }
 
 impl Numbers {
@@ -201,7 +202,12 @@ impl Numbers {
     /// EEXIST if one is taken. ENOMEM once the namespace has ended, EINVAL for a first process that is not 1.
     pub fn new(namespace: &Arc<PidNamespace>, kernel: i32, chosen: &[i32]) -> Result<Arc<Self>> {
         let level = namespace.level as usize;
-        let mut made = Self { namespace: namespace.clone(), kernel, shown: alloc::vec![0; level] };
+        let mut made = Self {
+            namespace: namespace.clone(),
+            kernel,
+            shown: alloc::vec![0; level],
+            released: AtomicBool::new(false),
+        };
         first().table.lock().shown.insert(kernel, kernel);
         for (i, ns) in namespace.chain().take(level).enumerate() {
             let mut table = ns.table.lock();
@@ -234,10 +240,12 @@ impl Numbers {
     pub fn is_init(&self) -> bool {
         self.shown() == 1
     }
-}
 
-impl Drop for Numbers {
-    fn drop(&mut self) {
+    /// Nobody can name it any more: the numbers are free, though somebody may still hold it.
+    pub fn release(&self) {
+        if self.released.swap(true, Ordering::SeqCst) {
+            return;
+        }
         for (ns, number) in self.namespace.chain().zip(self.shown.iter().rev()) {
             let mut table = ns.table.lock();
             if *number != 0 {
@@ -246,5 +254,11 @@ impl Drop for Numbers {
             }
         }
         first().table.lock().shown.remove(&self.kernel);
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        self.release();
     }
 }

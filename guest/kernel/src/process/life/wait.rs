@@ -4,8 +4,8 @@ use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use crate::process::ptrace;
 use crate::process::namespaces::numbers;
+use crate::process::ptrace;
 use crate::process::signal::sig;
 use crate::process::task::Process;
 use crate::process::time::used::Times;
@@ -85,7 +85,17 @@ pub fn reap(parent: &Arc<Process>, child: &Arc<Process>) -> bool {
         children.len() < before
     };
     if found {
-        TASKS.processes.lock().remove(&child.pid);
+        let mut processes = TASKS.processes.lock();
+        let gone = processes.remove(&child.pid);
+        if let Some(n) = &child.numbers {
+            // Its group or its session may outlive it.
+            let named = |q: &Arc<Process>| q.pgid() == child.pid || q.session().sid == child.pid;
+            if !processes.values().any(named) {
+                n.release();
+            }
+        }
+        drop(processes);
+        drop(gone);
         parent.used.add_child(total_cpu(child));
         parent.child_max_rss.fetch_max(max_rss(child), Ordering::Relaxed);
     }

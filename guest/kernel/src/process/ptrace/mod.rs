@@ -18,8 +18,8 @@ pub use state::{Dead, Traced, Tracer};
 pub(crate) use state::{Kind, Options, State, Stop};
 
 use super::task::{Process, Thread};
-use crate::process::signal::state::ActionFlags;
 use crate::process::namespaces::numbers;
+use crate::process::signal::state::ActionFlags;
 use crate::process::signal::{self, SigInfo, code, sig};
 
 pub use regs::{fp_bytes, general_bytes, xstate_bytes};
@@ -227,7 +227,13 @@ pub fn thread_exit(t: &Arc<Thread>, tracer: Option<Arc<Process>>, last: Option<i
     }
     let own = t.process.parent();
     let tell = |q: &Arc<Process>, tid: i32, status: i32| {
-        let dead = Dead { tid, shown: numbers::shown_to(q, tid), pgid: t.process.pgid(), uid: t.cred().ruid, status };
+        let dead = Dead {
+            tid,
+            shown: numbers::shown_to(q, tid),
+            pgid: t.process.pgid(),
+            uid: t.cred().ruid,
+            status,
+        };
         q.tracer.dead.lock().push(dead);
         q.tracer.heard_of(tid);
         let (what, value) = if status & 0x7f == 0 {
