@@ -1,4 +1,5 @@
 """Namespaces inside a domain, by Debian's own tools: unshare, nsenter, lsns, ipcs."""
+
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ SAYS = {
     ),
     "who enters a PID namespace": (
         "unshare -pf sh -c 'sleep 1000; :' & while ! P=$(pgrep -x sleep); do sleep 0.05; done; "
-        "I=$(ps -o ppid= $P | tr -d ' '); nsenter -t $I -p sh -c 'echo $$'; grep NSpid /proc/$I/status | awk '{print $3}'; kill -9 $I",
+        "I=$(ps -o ppid= $P | tr -d ' '); nsenter -t $I -p sh -c 'echo $$'; "
+        "grep NSpid /proc/$I/status | awk '{print $3}'; kill -9 $I",
         "3\n1\n",
     ),
 }
