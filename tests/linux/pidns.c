@@ -645,3 +645,20 @@ CASE(terminals_tell_groups_there) {
         CHECK_EQ(g, 1);
     });
 }
+static long reboot_(unsigned cmd) { return syscall(SYS_reboot, 0xfee1dead, 672274793, cmd, NULL); }
+CASE(restart_ends_it) {
+    pid_t p = INIT(SPAWN(reboot_(0x01234567), pause()); pause());
+    CHECK_EQ(join(p), 128 + SIGHUP);
+}
+CASE(power_off_ends_it) {
+    pid_t p = INIT(reboot_(0x4321fedc); pause());
+    CHECK_EQ(join(p), 128 + SIGINT);
+}
+CASE(other_reboots_are_none) {
+    IN_INIT({
+        CHECK_ERR(reboot_(0x89abcdef), EINVAL);
+        CHECK_ERR(syscall(SYS_reboot, 1, 2, 3, NULL), EINVAL);
+        CHECK_OK(setresuid(1000, 1000, 1000));
+        CHECK_ERR(reboot_(0x01234567), EPERM);
+    });
+}

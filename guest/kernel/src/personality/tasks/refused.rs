@@ -30,7 +30,6 @@ fn sys_perf_event_open(_: &Args) -> Result<u64> {
 pub const CALLS: &[Syscall] = &[
     call!(nr::PERF_EVENT_OPEN, sys_perf_event_open(), Stub, "refused: EACCES"),
     no(nr::VHANGUP),
-    no(nr::REBOOT),
     no(nr::SWAPON),
     no(nr::SWAPOFF),
     no(nr::ACCT),

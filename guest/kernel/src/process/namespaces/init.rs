@@ -6,7 +6,24 @@ use crate::core::sched::wait_until_uninterruptible;
 use crate::process::life::wait::reap;
 use crate::process::namespaces::numbers;
 use crate::process::signal::{sig, terminate};
-use crate::process::task::{Process, TASKS};
+use crate::process::task::{Process, TASKS, Thread};
+use crate::{Errno, Result};
+
+/// EPERM unless the thread may end its PID namespace: the first is the domain's own.
+pub(crate) fn may_reboot(t: &Thread) -> Result<()> {
+    const SYS_BOOT: u32 = 22;
+    let here = numbers::of(&t.process);
+    if here.is_first() || !t.cred().capable_in(here.user(), SYS_BOOT) { Err(Errno::EPERM) } else { Ok(()) }
+}
+
+/// Ends the thread's PID namespace; its first process ends with this signal.
+pub(crate) fn reboot(t: &Thread, signal: i32) -> Result<u64> {
+    let init = TASKS.process(numbers::of(&t.process).init())?;
+    terminate(&init, signal);
+    // The caller ends with it.
+    terminate(&t.process, sig::SIGKILL);
+    Ok(0)
+}
 
 /// The last thread of `p` ends: if it was the first process of its namespace, ends all others in it and waits until
 /// they have ended, so that who waits for it finds none of them.
