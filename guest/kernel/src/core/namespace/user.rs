@@ -69,6 +69,12 @@ pub fn first() -> &'static Arc<UserNamespace> {
     &FIRST.get().0
 }
 
+/// Whether the domain has namespaces of this kind besides the first: while it has none, nobody need look in which he is.
+#[inline]
+pub fn any(kind: Kind) -> bool {
+    first().used[kind as usize].load(Ordering::Relaxed) != 0
+}
+
 impl UserNamespace {
     /// One below that of `maker`, who owns it: ENOSPC if it would lie too deep or be one too many, EPERM if its maker
     /// has no id in its own.

@@ -4,6 +4,7 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::shield;
 use doppel_machine::user::UserPtr;
 
+use crate::core::namespace::{Kind, user};
 use crate::objects::lookup::caller::{Caller, Name, Target, at, file_stat};
 use crate::objects::lookup::fast::peek;
 use crate::objects::lookup::path::Path;
@@ -136,6 +137,9 @@ const SECOND: Time = 1_000_000_000;
 /// The owner and the group of a file as the caller's user namespace has them.
 #[inline]
 fn owner_shown(a: &Args, s: &Stat) -> (u32, u32) {
+    if !user::any(Kind::User) {
+        return (s.uid, s.gid);
+    }
     let guard = shield::read();
     let user = &a.thread.cred.get(&guard).user;
     (user.uid(s.uid), user.gid(s.gid))

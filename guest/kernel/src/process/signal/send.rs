@@ -1,6 +1,7 @@
 //! Sending: who gets a signal, whether it is dropped, whom it wakes.
 
-use crate::core::events::{Kind, record};
+use crate::core::events::{self, record};
+use crate::core::namespace::{Kind, user};
 use crate::core::sched::PollEvents;
 use crate::process::life::ending;
 use crate::process::task::TASKS;
@@ -51,12 +52,11 @@ pub fn send_group(pgid: i32, info: SigInfo) -> Result<()> {
 
 /// A signal as `p` is told of it, with the numbers its namespaces have now for the process and the user that caused it.
 fn told(p: &Process, info: SigInfo) -> SigInfo {
-    let guard = shield::read();
-    let user = &p.cred.get(&guard).user;
-    if p.numbers.is_none() && user.is_first() || !info.names_sender() {
+    if p.numbers.is_none() && !user::any(Kind::User) || !info.names_sender() {
         return info;
     }
-    SigInfo { pid: numbers::shown_to(p, info.pid), uid: user.uid(info.uid), ..info }
+    let uid = p.cred.get(&shield::read()).user.uid(info.uid);
+    SigInfo { pid: numbers::shown_to(p, info.pid), uid, ..info }
 }
 
 fn post(p: &Arc<Process>, only: Option<&Arc<Thread>>, info: SigInfo) -> Result<()> {
@@ -82,7 +82,7 @@ fn queue(p: &Arc<Process>, only: Option<&Arc<Thread>>, info: SigInfo) -> Result<
         return Ok(());
     }
     if info.signo == sig::SIGKILL {
-        record(Kind::KillSent, [p.pid as u64, 0, 0]);
+        record(events::Kind::KillSent, [p.pid as u64, 0, 0]);
         terminate(p, sig::SIGKILL);
         return Ok(());
     }

@@ -17,7 +17,7 @@ use super::sem::{Set, Undos};
 use super::shm::Segment;
 use crate::Result;
 use crate::core::hook::Hook;
-use crate::core::namespace::{Base, Kind, UserNamespace, namespace};
+use crate::core::namespace::{Base, Kind, UserNamespace, namespace, user};
 use crate::core::part::Part;
 
 /// POSIX message queues by name; the layer of processes knows what they are.
@@ -103,5 +103,8 @@ impl Deref for Here {
 
 /// The current thread's IPC namespace.
 pub fn here() -> Here {
+    if !user::any(Kind::Ipc) {
+        return Here(None);
+    }
     Here((HERE.get())())
 }
