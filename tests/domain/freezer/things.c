@@ -5,9 +5,11 @@
 #include <pty.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
 #include <sys/user.h>
@@ -342,4 +344,28 @@ CASE(namespaces) {
     CHECK(readlink(link, after, sizeof after) == n && !memcmp(before, after, n));
     int status;
     CHECK(write(go[1], "x", 1) == 1 && waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+// In a mount namespace of its own: a bind, a peer, a slave, a tree that hangs nowhere and a file system in the making.
+static int is_tmpfs(const char *path) {
+    struct statfs s;
+    return statfs(path, &s) == 0 && s.f_type == 0x01021994;
+}
+CASE(mounts) {
+    CHECK(unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    CHECK(mkdir("/tmp/mounts", 0700) == 0 && mount("m", "/tmp/mounts", "tmpfs", 0, "size=1m") == 0);
+    CHECK(chdir("/tmp/mounts") == 0 && mkdir("a", 0700) == 0 && mkdir("b", 0700) == 0 && mkdir("c", 0700) == 0);
+    CHECK(mount("m", "a", "tmpfs", 0, NULL) == 0 && mount(NULL, "a", NULL, MS_SHARED, NULL) == 0);
+    CHECK(mount("a", "b", NULL, MS_BIND, NULL) == 0 && mount("a", "c", NULL, MS_BIND, NULL) == 0);
+    CHECK(mount(NULL, "c", NULL, MS_SLAVE, NULL) == 0 && mkdir("a/x", 0700) == 0 && mkdir("d", 0700) == 0);
+    int tree = syscall(428, AT_FDCWD, "a", 1), context = syscall(430, "tmpfs", 0);
+    CHECK(tree >= 0 && context >= 0 && syscall(431, context, 1, "size", "64k", 0) == 0);
+    struct pollfd table = {open("/proc/self/mounts", O_RDONLY), POLLPRI, 0};
+    ready();
+    CHECK(poll(&table, 1, 0) == 0 && mount("m", "a/x", "tmpfs", 0, NULL) == 0);
+    CHECK(is_tmpfs("b/x") && is_tmpfs("c/x") && poll(&table, 1, 0) == 1);
+    CHECK(umount("c/x") == 0 && umount("b/x") == 0 && mkdir("a/x/y", 0700) == 0 && mkdir("b/z", 0700) == 0);
+    CHECK(syscall(429, tree, "", AT_FDCWD, "d", 4) == 0 && mkdir("d/w", 0700) == 0 && access("a/w", F_OK) == 0);
+    CHECK(syscall(431, context, 6, NULL, NULL, 0) == 0 && syscall(432, context, 0, 0) >= 0);
+    CHECK(umount("b") == 0 && umount2("/tmp/mounts", MNT_DETACH) == 0 && access("a", F_OK) == 0);
 }

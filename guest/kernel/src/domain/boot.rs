@@ -146,6 +146,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::process::life::spare::SPARES,
     &crate::process::task::table::TASKS,
     &crate::process::life::vdso::VDSO,
+    &crate::objects::vfs::mount::space::FIRST,
     &crate::process::namespaces::FIRST,
     &crate::process::shadow::SHADOWS,
     &crate::terminals::console::CONSOLE_TTY,

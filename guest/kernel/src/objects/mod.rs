@@ -2,6 +2,7 @@
 
 pub mod block;
 pub mod erofs;
+pub mod filesystems;
 pub mod ipc;
 pub mod lookup;
 pub mod net;

@@ -13,9 +13,12 @@ use core::sync::atomic::Ordering;
 
 use super::put::put;
 use super::{net, waiting};
+use crate::objects::lookup::opener::Opener;
 use crate::objects::lookup::path::Path;
 use crate::objects::vfs::attach::Attachments;
 use crate::objects::vfs::attach::locks::Locks;
+use crate::objects::vfs::mount::space::Space;
+use crate::objects::vfs::mount::table;
 use crate::objects::vfs::synthetic::{Directory, MagicLink, Node, bytes, fixed, open_text, text, writable};
 use crate::objects::vfs::{File, FileOps, FileType};
 use crate::process::task::{Process, Thread, current, remote};
@@ -225,8 +228,9 @@ impl PidDir {
             "maps" => self.of(|p| Ok(memory::maps_text(&p.space().mm))),
             "smaps" => self.of(|p| Ok(memory::smaps_text(&p.space().mm))),
             "smaps_rollup" => self.of(|p| Ok(memory::smaps_rollup_text(&p.space().mm))),
-            "mounts" => mount_table(crate::objects::vfs::mount::table::mounts_text),
-            "mountinfo" => mount_table(crate::objects::vfs::mount::table::mountinfo_text),
+            "mounts" => self.mount_table(table::mounts_text),
+            "mountinfo" => self.mount_table(table::mountinfo_text),
+            "mountstats" => self.mount_table(table::mountstats_text),
             "net" => net::dir_node(),
             "ns" => super::ns::dir(self.p.clone(), self.t.clone()),
             "oom_score_adj" => self.oom_score_adj(),
@@ -248,6 +252,20 @@ impl PidDir {
             "task" if !self.task => Node::Dir(Arc::new(TaskDir { p: self.p.clone(), ns: self.ns.clone() })),
             _ => return constant(name),
         })
+    }
+
+    /// A file that shows the mounts the process sees and tells of their changes.
+    fn mount_table(&self, f: fn(&Space, &Path) -> String) -> Node {
+        let (p, t) = (self.p.clone(), self.t.clone());
+        let open = move || -> Result<Arc<dyn FileOps>> {
+            let p = p.upgrade().ok_or(Errno::EINVAL)?;
+            let t = t.as_ref().and_then(Weak::upgrade).ok_or(Errno::EINVAL)?;
+            let space: Arc<Space> = Arc::clone(&t.mounts());
+            let root = if p.threads().first().is_some_and(|l| Arc::ptr_eq(l, &t)) { p.fs() } else { t.fs() };
+            let (root, shown) = (root.root(), space.clone());
+            Ok(table::Table::new(open_text(move || f(&shown, &root)), space))
+        };
+        Node::File { mode: 0o444, open: Arc::new(open) }
     }
 
     fn oom_score_adj(&self) -> Node {
@@ -395,14 +413,6 @@ fn stat(p: &Process, t: Option<&Thread>, ns: &PidNamespace, used: Times) -> Resu
     Ok(s)
 }
 
-/// A file that shows the mount table and tells of its changes.
-fn mount_table(f: fn() -> String) -> Node {
-    let open = move || -> Result<Arc<dyn FileOps>> {
-        Ok(crate::objects::vfs::mount::table::Table::new(open_text(f)))
-    };
-    Node::File { mode: 0o444, open: Arc::new(open) }
-}
-
 /// "0" or "0-3".
 pub fn cpu_list(n: u32) -> String {
     if n <= 1 { "0".to_string() } else { format!("0-{}", n - 1) }
@@ -413,7 +423,7 @@ fn constant(name: &str) -> Option<Node> {
     Some(match name {
         "cgroup" => fixed("0::/\n"),
         "cpuset" => fixed("/\n"),
-        "mountstats" | "timers" => fixed(""),
+        "timers" => fixed(""),
         "io" => fixed(
             "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
         ),

@@ -66,6 +66,20 @@ fn limit(kind: Kind) -> Node {
     )
 }
 
+/// Most mounts in a namespace.
+fn mount_max() -> Node {
+    let most = || &crate::objects::vfs::mount::vfs().most;
+    writable(
+        0o644,
+        move || Ok(format!("{}\n", most().load(Ordering::Relaxed))),
+        move |b| {
+            let n = super::pid::parse_int(b).and_then(|n| usize::try_from(n).ok()).filter(|n| *n != 0);
+            most().store(n.ok_or(Errno::EINVAL)?, Ordering::Relaxed);
+            Ok(())
+        },
+    )
+}
+
 fn fs() -> Node {
     let e: Entries = alloc::vec![
         ("aio-max-nr", || text(|| Ok(format!("{MAX_EVENTS}\n")))),
@@ -87,6 +101,7 @@ fn fs() -> Node {
             ("max_user_watches", || fixed("65536\n")),
         ])),
         ("lease-break-time", || fixed("45\n")),
+        ("mount-max", mount_max),
         ("mqueue", || dir(alloc::vec![
             ("msg_max", || fixed("10\n")),
             ("msgsize_max", || fixed("8192\n")),

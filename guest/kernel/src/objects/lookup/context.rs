@@ -68,6 +68,16 @@ impl FsContext {
         drop(old);
     }
 
+    /// Whoever stands at `from` stands at `to` then.
+    pub fn replace(&self, from: &Path, to: &Path) {
+        if self.root().same(from) {
+            self.set_root(to.clone());
+        }
+        if self.cwd().same(from) {
+            self.set_cwd(to.clone());
+        }
+    }
+
     /// The file mode creation mask.
     pub fn umask(&self) -> u32 {
         self.umask.load(Ordering::Relaxed)

@@ -19,6 +19,7 @@ use super::walk::{LINKS_MAX, Last, NAME_MAX, skip};
 use crate::core::subject::Cred;
 use crate::objects::lookup::perm::{self, MAY_EXEC};
 use crate::objects::vfs::dentry::{Dentry, Entry, MOUNTPOINT};
+use crate::objects::vfs::flags::MountFlags;
 use crate::objects::vfs::inode::FileType;
 use crate::objects::vfs::mount::{Mount, vfs};
 use crate::{Errno, Result};
@@ -48,7 +49,7 @@ impl<'g> Spot<'g> {
     fn up(self, r: &'g Reading) -> Self {
         let mut at = self;
         while Arc::ptr_eq(at.dentry, &at.mount.root) {
-            match &at.mount.at {
+            match at.mount.at_in(r) {
                 Some(p) => at = Self::of(p),
                 None => return self,
             }
@@ -96,7 +97,8 @@ impl<'g> FastWalker<'g> {
     /// Where a symbolic link in the directory `at` leads, if the cache knows.
     fn follow(&mut self, at: Spot<'g>, link: &'g Arc<Dentry>) -> Option<Spot<'g>> {
         let target = link.inode().link_text().filter(|_| link.in_memory() || link.is_shared())?;
-        if self.links >= LINKS_MAX || self.depth >= DEPTH_MAX {
+        let follows = !at.mount.flags().contains(MountFlags::NOSYMFOLLOW);
+        if self.links >= LINKS_MAX || self.depth >= DEPTH_MAX || !follows {
             return None;
         }
         self.links += 1;

@@ -140,6 +140,11 @@ pub fn link(caller: &Caller, from: &Path, dir: &Path, name: &[u8]) -> Result<()>
     Ok(())
 }
 
+/// A name in `dir` is to go: EBUSY if something is mounted there. What is mounted there in other namespaces goes with it.
+fn leave(dir: &Path, child: &Arc<Dentry>) -> Result<()> {
+    if child.has(MOUNTPOINT) { vfs().leave_name(dir.mount().space(), child) } else { Ok(()) }
+}
+
 /// Removes a name; of a directory if `rmdir`.
 pub fn remove(caller: &Caller, dir: &Path, name: &[u8], rmdir: bool) -> Result<()> {
     let d = dir.dentry();
@@ -153,9 +158,7 @@ pub fn remove(caller: &Caller, dir: &Path, name: &[u8], rmdir: bool) -> Result<(
         (false, true) => return Err(Errno::EISDIR),
         _ => {}
     }
-    if child.has(MOUNTPOINT) {
-        return Err(Errno::EBUSY);
-    }
+    leave(dir, &child)?;
     let unused = is_unused(&child);
     if rmdir {
         d.inode().rmdir(name, unused)?
@@ -346,11 +349,9 @@ fn prepare(
     perm::sticky(&caller.cred, &**from.inode(), &**child.inode())?;
     if let Some(v) = &victim {
         perm::sticky(&caller.cred, &**to.inode(), &**v.inode())?;
-        if v.has(MOUNTPOINT) {
-            return Err(Errno::EBUSY);
-        }
+        leave(to, v)?;
     }
-    if child.has(MOUNTPOINT) {
+    if child.has(MOUNTPOINT) && vfs().mounted_here(from, &child) {
         return Err(Errno::EBUSY);
     }
     // A directory that moves gets a new "..": that is a change of its own.

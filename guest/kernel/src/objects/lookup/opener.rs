@@ -12,11 +12,15 @@ use crate::core::hook::Hook;
 use crate::core::subject::{Cred, Subject};
 use crate::objects::vfs::fdtable::{FileRef, FilesRef};
 use crate::objects::vfs::file::File;
+use crate::objects::vfs::mount::MountNamespace;
 
 /// A thread, which is the calling one.
 pub trait Opener: Subject {
     /// Root, working directory, umask.
     fn fs(&self) -> Arc<FsContext>;
+
+    /// The namespace of its mounts.
+    fn mounts(&self) -> Arc<MountNamespace>;
 
     /// Its descriptors.
     fn files(&self) -> FilesRef<'_>;

@@ -5,10 +5,12 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use doppel_machine::shield;
+
 use crate::core::hook::Hook;
 use crate::objects::vfs::dentry::Dentry;
 use crate::objects::vfs::inode::Inode;
-use crate::objects::vfs::mount::{Mount, vfs};
+use crate::objects::vfs::mount::Mount;
 
 /// A resolved place: an inode together with how it was reached, so that `..`, getcwd and /proc/PID/fd work.
 #[derive(Clone)]
@@ -52,12 +54,13 @@ impl Path {
 
     /// The directory above, through mount points; `None` at the root of everything.
     pub fn parent(&self) -> Option<Self> {
-        let mut at = self.clone();
+        let r = shield::read();
+        let mut at = self;
         while Arc::ptr_eq(&at.dentry, &at.mount.root) {
-            at = at.mount.at.clone()?;
+            at = at.mount.at_in(&r)?;
         }
-        let parent = at.dentry.parent()?;
-        Some(Self { mount: at.mount, dentry: parent })
+        let dentry = at.dentry.parent_in(&r)?.clone();
+        Some(Self { mount: at.mount.clone(), dentry })
     }
 
     /// Whether the name, or a directory above it, is gone.
@@ -68,11 +71,24 @@ impl Path {
     /// The absolute name as seen from `root`, without a mark for deleted files; `None` if it does not lie
     /// below `root`.
     pub fn name_from(&self, root: &Self) -> Option<Vec<u8>> {
+        self.name_up_to(Some(root))
+    }
+
+    /// The name from the top of the mounts that it lies in.
+    pub fn name_from_top(&self) -> Vec<u8> {
+        self.name_up_to(None).unwrap_or_default()
+    }
+
+    fn name_up_to(&self, root: Option<&Self>) -> Option<Vec<u8>> {
         let mut parts: Vec<Vec<u8>> = Vec::new();
         let mut at = self.clone();
-        while !at.same(root) {
+        while !root.is_some_and(|root| at.same(root)) {
             if Arc::ptr_eq(&at.dentry, &at.mount.root) {
-                at = at.mount.at.clone()?;
+                match (at.mount.at(), root) {
+                    (Some(p), _) => at = p,
+                    (None, None) => break,
+                    (None, Some(_)) => return None,
+                }
                 continue;
             }
             parts.push(at.dentry.name());
@@ -93,11 +109,7 @@ impl Path {
     /// The absolute name as the current process sees it, with " (deleted)" if unlinked.
     pub fn name(&self) -> Vec<u8> {
         let root = (ROOT.get())();
-        let mut n = self.name_from(&root).or_else(|| self.name_from(vfs().root())).unwrap_or_else(|| {
-            let mut n = b"/".to_vec();
-            n.extend_from_slice(&self.dentry.name());
-            n
-        });
+        let mut n = self.name_from(&root).unwrap_or_else(|| self.name_from_top());
         if self.deleted() {
             n.extend_from_slice(b" (deleted)");
         }

@@ -17,7 +17,7 @@ use crate::objects::lookup::perm::{self, MAY_EXEC};
 use crate::objects::vfs::dentry::{Dentry, MOUNTPOINT};
 use crate::objects::vfs::flags::{MountFlags, Resolve};
 use crate::objects::vfs::inode::{FileType, Inode};
-use crate::objects::vfs::mount::vfs;
+use crate::objects::vfs::mount::{Mount, vfs};
 use crate::{Errno, Result};
 
 /// Longest name of one component.
@@ -188,7 +188,7 @@ impl Walker {
                 && child.kind() == FileType::Symlink
                 && (!is_last || follow || slash)
             {
-                match self.follow(child, is_last, &mut links)? {
+                match self.follow(at.mount(), child, is_last, &mut links)? {
                     Link::To(place) if is_last => return self.arrived(place, slash),
                     Link::To(place) => (at, pos) = (place, next),
                     Link::Itself => return Ok(Found::Path(Path::new(at.mount().clone(), child.clone()))),
@@ -226,8 +226,9 @@ impl Walker {
     }
 
     /// Where a symbolic link leads, one of `links` followed so far.
-    fn follow(&self, link: &Dentry, is_last: bool, links: &mut u32) -> Result<Link> {
-        if self.restrict.contains(Resolve::NO_SYMLINKS) {
+    fn follow(&self, from: &Mount, link: &Dentry, is_last: bool, links: &mut u32) -> Result<Link> {
+        let stays = from.flags().contains(MountFlags::NOSYMFOLLOW);
+        if stays || self.restrict.contains(Resolve::NO_SYMLINKS) {
             return Err(Errno::ELOOP);
         }
         *links += 1;

@@ -96,23 +96,29 @@ pub struct PageFile {
 /// What the files of one file system may hold together (tmpfs' `size=`).
 #[derive(Debug)]
 pub struct Quota {
-    limit: u64,
+    limit: AtomicU64,
     used: AtomicU64,
 }
 
 impl Quota {
     /// Room for `limit` pages.
     pub fn new(limit: u64) -> Self {
-        Self { limit, used: AtomicU64::new(0) }
+        Self { limit: AtomicU64::new(limit), used: AtomicU64::new(0) }
     }
 
     /// Pages in use, and the most there may be.
     pub fn usage(&self) -> (u64, u64) {
-        (self.used.load(Ordering::Relaxed), self.limit)
+        (self.used.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed))
+    }
+
+    /// Room for so many pages from now on.
+    pub fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
     fn charge(&self, pages: u64) -> Result<()> {
-        let more = |used: u64| used.checked_add(pages).filter(|n| *n <= self.limit);
+        let most = self.limit.load(Ordering::Relaxed);
+        let more = |used: u64| used.checked_add(pages).filter(|n| *n <= most);
         let r = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         r.map(drop).map_err(|_| Errno::ENOSPC)
     }

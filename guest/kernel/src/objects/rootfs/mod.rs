@@ -58,7 +58,7 @@ pub struct Fs {
     quota: Option<Arc<Quota>>,
     /// Inodes that are not the image's, and the most there may be.
     inodes: AtomicU64,
-    inode_limit: u64,
+    inode_limit: AtomicU64,
     mounted: Time,
     /// Where its changes are kept, if they are.
     layer: Once<layer::Layer>,
@@ -84,7 +84,7 @@ pub(crate) fn from_image() -> Arc<Node> {
         handled: handled::Handled::default(),
         quota: None,
         inodes: AtomicU64::new(0),
-        inode_limit: INODES,
+        inode_limit: AtomicU64::new(INODES),
         mounted: now(),
         layer: Once::new(),
     });
@@ -123,13 +123,45 @@ pub fn tmpfs(o: TmpfsOptions) -> Arc<Node> {
         next_ino: AtomicU64::new(1),
         nodes: SpinLock::default(),
         handled: handled::Handled::default(),
-        quota: (o.size != 0).then(|| Arc::new(Quota::new(o.size.div_ceil(PAGE)))),
+        quota: Some(Arc::new(Quota::new(page_limit(o.size)))),
         inodes: AtomicU64::new(0),
-        inode_limit: if o.inodes == 0 { u64::MAX } else { o.inodes },
+        inode_limit: AtomicU64::new(inode_limit(o.inodes)),
         mounted: now(),
         layer: Once::new(),
     });
     Node::make(&fs, FileType::Directory as u32 | o.mode, o.uid, o.gid, 0, None)
+}
+
+fn inode_limit(inodes: u64) -> u64 {
+    if inodes == 0 { u64::MAX } else { inodes }
+}
+
+fn page_limit(size: u64) -> u64 {
+    if size == 0 { u64::MAX } else { size.div_ceil(PAGE) }
+}
+
+/// Changes what the tmpfs of which `root` is the root may hold: bytes and inodes, 0 for no limit of its own.
+///
+/// # Errors
+/// EINVAL: it holds more already.
+pub fn set_limits(root: &Arc<dyn super::vfs::Inode>, size: Option<u64>, inodes: Option<u64>) -> Result<()> {
+    let root: Arc<dyn core::any::Any + Send + Sync> = root.clone();
+    let Ok(root) = root.downcast::<Node>() else { return Ok(()) };
+    let fs = &root.fs;
+    let (pages, inodes) = (size.map(page_limit), inodes.map(inode_limit));
+    let quota = fs.quota.as_ref();
+    if pages.is_some_and(|p| quota.is_some_and(|q| q.usage().0 > p))
+        || inodes.is_some_and(|i| fs.inodes.load(Ordering::Relaxed) > i)
+    {
+        return Err(Errno::EINVAL);
+    }
+    if let (Some(pages), Some(quota)) = (pages, quota) {
+        quota.set_limit(pages);
+    }
+    if let Some(inodes) = inodes {
+        fs.inode_limit.store(inodes, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 impl Fs {
@@ -143,7 +175,7 @@ impl Fs {
             handled: handled::Handled::default(),
             quota: None,
             inodes: AtomicU64::new(0),
-            inode_limit: u64::MAX,
+            inode_limit: AtomicU64::new(u64::MAX),
             mounted: now(),
             layer: Once::new(),
         })
@@ -172,7 +204,9 @@ impl Fs {
 
     /// ENOSPC when there may be no more inodes.
     fn room_for_inode(&self) -> Result<()> {
-        if self.image.is_none() && self.inodes.load(Ordering::Relaxed) >= self.inode_limit {
+        if self.image.is_none()
+            && self.inodes.load(Ordering::Relaxed) >= self.inode_limit.load(Ordering::Relaxed)
+        {
             return Err(Errno::ENOSPC);
         }
         Ok(())
@@ -235,14 +269,15 @@ impl Fs {
         const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
         let left = |(used, limit): (u64, u64)| limit.saturating_sub(used);
         let all = page_file().usage();
-        let own = self.quota.as_ref().map(|q| q.usage());
+        let own = self.quota.as_ref().map(|q| q.usage()).filter(|(_, most)| *most != u64::MAX);
         let kept = self.layer().and_then(layer::Layer::room).map(|(used, limit)| (used / PAGE, limit / PAGE));
         let total = kept.or(own).map_or(all.1, |o| o.1);
         let free = match kept {
             Some(kept) => left(kept),
             None => own.map_or(u64::MAX, left).min(left(all)),
         };
-        let files = if self.inode_limit == u64::MAX { 0 } else { self.inode_limit };
+        let most = self.inode_limit.load(Ordering::Relaxed);
+        let files = if most == u64::MAX { 0 } else { most };
         let files_free = files.saturating_sub(self.inodes.load(Ordering::Relaxed));
         let bounded = self.layer().and_then(layer::Layer::files);
         let (files, files_free) = bounded.unwrap_or((files, files_free));

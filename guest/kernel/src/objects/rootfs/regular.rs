@@ -10,7 +10,6 @@ use super::broken;
 use super::layer::unwritten;
 use super::node::{Body, Node};
 use crate::memory::MapSource;
-use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
 use crate::objects::pages::{Object, PAGE, Quota};
 use crate::objects::vfs::file::{DirSink, File, FileOps, Splice, Whence, seek_from};
@@ -184,9 +183,15 @@ impl Node {
 
     /// An open file was read.
     fn accessed(&self, file: &File) {
-        let quiet = |p: &Path| p.mount().flags().intersects(MountFlags::NOATIME | MountFlags::RDONLY);
-        if !file.flags().contains(OpenFlags::NOATIME) && !file.path.as_ref().is_some_and(quiet) {
+        let flags = file.path.as_ref().map_or(MountFlags::RELATIME, |p| p.mount().flags());
+        let quiet = flags.intersects(MountFlags::NOATIME | MountFlags::RDONLY);
+        if quiet || file.flags().contains(OpenFlags::NOATIME) {
+            return;
+        }
+        if flags.contains(MountFlags::RELATIME) {
             self.touch_atime();
+        } else {
+            self.meta.lock().atime = super::now();
         }
     }
 

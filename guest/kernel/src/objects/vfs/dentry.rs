@@ -390,6 +390,73 @@ impl Dentry {
         drop((garbage, links));
     }
 
+    /// Whether it is one of the directories of proc and sysfs that are there for other file systems only, and always empty.
+    pub(crate) fn is_made_for_mounts(&self) -> bool {
+        const NAMES: [&[u8]; 9] = [
+            b"/sys/fs/binfmt_misc",
+            b"/fs/bpf",
+            b"/fs/cgroup",
+            b"/fs/fuse/connections",
+            b"/fs/pstore",
+            b"/kernel/config",
+            b"/kernel/debug",
+            b"/kernel/security",
+            b"/kernel/tracing",
+        ];
+        NAMES.contains(&self.name_in_tree().as_slice())
+    }
+
+    /// Its name from the root of its file system.
+    pub(crate) fn name_in_tree(&self) -> Vec<u8> {
+        let r = shield::read();
+        let (mut parts, mut at) = (Vec::new(), self);
+        while let Some(parent) = at.parent_in(&r) {
+            parts.push(at.link.get(&r).name.bytes());
+            at = parent;
+        }
+        let mut out = Vec::new();
+        for p in parts.iter().rev() {
+            out.push(b'/');
+            out.extend_from_slice(p);
+        }
+        if out.is_empty() {
+            out.push(b'/');
+        }
+        out
+    }
+
+    /// Whether it is `above`, or lies below that.
+    pub(crate) fn is_in(&self, above: &Arc<Self>) -> bool {
+        let r = shield::read();
+        let mut at = self;
+        while !core::ptr::eq(at, Arc::as_ptr(above)) {
+            match at.parent_in(&r) {
+                Some(parent) => at = parent,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Keeps a name that something is mounted on where names are not kept, with those of the directories above it: else walks
+    /// would come by another.
+    pub(crate) fn pin(self: &Arc<Self>) {
+        let mut at = self.clone();
+        while let Some(parent) = at.parent().filter(|p| !p.cacheable) {
+            let name = at.name();
+            let old = {
+                let w = &mut shield::write();
+                let known = parent.entries.get(w).find(name_hash(&name), |e| match e {
+                    Entry::Child(c) => Arc::ptr_eq(c, &at),
+                    Entry::Absent(..) => false,
+                });
+                if known.is_some() { None } else { parent.put(w, &name, Entry::Child(at.clone())) }
+            };
+            drop(old);
+            at = parent;
+        }
+    }
+
     /// ENOENT in a directory that was removed.
     pub(crate) fn alive(&self) -> Result<()> {
         if self.unlinked() { Err(Errno::ENOENT) } else { Ok(()) }

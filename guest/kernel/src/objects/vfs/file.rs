@@ -243,10 +243,20 @@ pub struct File {
     pub sigio: Sigio,
     /// Descriptors referring to this file, over all tables; `release` runs when it falls to zero.
     fds: AtomicU64,
+    /// It was opened for writing.
+    writes: bool,
     /// Nobody is told of what is done with it.
     quiet: AtomicBool,
     /// Who must know when the last descriptor has gone (epoll items).
     closing: SpinLock<alloc::vec::Vec<alloc::sync::Weak<dyn OnClose>>>,
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Some(p) = self.path.as_ref().filter(|_| self.writes) {
+            p.mount().written(false);
+        }
+    }
 }
 
 /// Told when the last descriptor of a file has gone; see [`File::on_close`].
@@ -297,8 +307,13 @@ impl File {
     ) -> Arc<Self> {
         let keep =
             !(OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY | OpenFlags::TRUNC | OpenFlags::CLOEXEC);
+        let writes = flags.intersects(OpenFlags::ACCMODE);
+        if let Some(p) = path.as_ref().filter(|_| writes) {
+            p.mount().written(true);
+        }
         Arc::new(Self {
             id: crate::kernel().next_id(),
+            writes,
             seekable: ops.seekable(),
             positioned: ops.positioned(),
             ops,

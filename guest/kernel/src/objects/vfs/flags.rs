@@ -102,34 +102,62 @@ bitflags::bitflags! {
         const NOSUID = 2;
         const NODEV = 4;
         const NOEXEC = 8;
+        const SYNCHRONOUS = 16;
         const REMOUNT = 32;
+        const MANDLOCK = 64;
+        const DIRSYNC = 128;
+        const NOSYMFOLLOW = 256;
         const NOATIME = 1024;
+        const NODIRATIME = 2048;
         const BIND = 4096;
         const MOVE = 8192;
         const REC = 16384;
         const SILENT = 32768;
+        const POSIXACL = 1 << 16;
         const UNBINDABLE = 1 << 17;
         const PRIVATE = 1 << 18;
         const SLAVE = 1 << 19;
         const SHARED = 1 << 20;
         const RELATIME = 1 << 21;
+        const I_VERSION = 1 << 23;
         const STRICTATIME = 1 << 24;
-        /// Of a mount: no program makes it writable. None that a program can give.
-        const LOCKED = 1 << 30;
+        const LAZYTIME = 1 << 25;
     }
 }
 
 impl MountFlags {
+    /// When the time of the last access is noted.
+    pub const ATIME: Self = Self::NOATIME.union(Self::NODIRATIME).union(Self::RELATIME);
     /// What a mount keeps.
     pub const KEPT: Self = Self::RDONLY
         .union(Self::NOSUID)
         .union(Self::NODEV)
         .union(Self::NOEXEC)
-        .union(Self::NOATIME)
-        .union(Self::RELATIME);
+        .union(Self::NOSYMFOLLOW)
+        .union(Self::ATIME);
+    /// What a file system keeps.
+    pub const SUPERBLOCK: Self = Self::RDONLY
+        .union(Self::SYNCHRONOUS)
+        .union(Self::MANDLOCK)
+        .union(Self::DIRSYNC)
+        .union(Self::LAZYTIME);
     /// What changes how mounts propagate.
     pub const PROPAGATION: Self =
         Self::PRIVATE.union(Self::SLAVE).union(Self::SHARED).union(Self::UNBINDABLE);
+}
+
+bitflags::bitflags! {
+    /// What nobody may change of a mount: somebody with more rights made it so (`mount_namespaces(7)`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct MountLocks: u32 {
+        const READ_ONLY = 1;
+        const NODEV = 2;
+        const NOSUID = 4;
+        const NOEXEC = 8;
+        const ATIME = 16;
+        /// It stays where it is.
+        const IN_PLACE = 32;
+    }
 }
 
 bitflags::bitflags! {

@@ -29,24 +29,30 @@ pub fn register(name: &'static str, make: MakeFs) {
 pub(crate) fn tmpfs_options(data: &[u8]) -> Result<TmpfsOptions> {
     let mut o = TmpfsOptions::default();
     let text = core::str::from_utf8(data).map_err(|_| Errno::EINVAL)?;
-    for option in text.split(',').filter(|o| !o.is_empty()) {
+    for option in text.split(',').filter(|o| !o.is_empty() && *o != "ro" && *o != "rw") {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        let number = |radix| u32::from_str_radix(value, radix).map_err(|_| Errno::EINVAL);
-        match key {
-            "mode" => o.mode = number(8)? & 0o7777,
-            "uid" => o.uid = number(10)?,
-            "gid" => o.gid = number(10)?,
-            "size" => o.size = parse_size(value)?,
-            "nr_blocks" => {
-                let pages = parse_size(value)?;
-                o.size = pages.checked_mul(crate::objects::pages::PAGE).ok_or(Errno::EINVAL)?;
-            }
-            "nr_inodes" => o.inodes = parse_size(value)?,
-            "huge" | "mpol" | "inode32" | "inode64" | "noswap" | "ro" | "rw" => {}
-            _ => return Err(Errno::EINVAL),
-        }
+        tmpfs_option(&mut o, key, value).map_err(|_| Errno::EINVAL)?;
     }
     Ok(o)
+}
+
+/// Sets one of them. An error says whether there is such an option.
+pub(crate) fn tmpfs_option(o: &mut TmpfsOptions, key: &str, value: &str) -> core::result::Result<(), bool> {
+    let number = |radix| u32::from_str_radix(value, radix).map_err(|_| true);
+    match key {
+        "mode" => o.mode = number(8)? & 0o7777,
+        "uid" => o.uid = number(10)?,
+        "gid" => o.gid = number(10)?,
+        "size" => o.size = parse_size(value).map_err(|_| true)?,
+        "nr_blocks" => {
+            let pages = parse_size(value).map_err(|_| true)?;
+            o.size = pages.checked_mul(crate::objects::pages::PAGE).ok_or(true)?;
+        }
+        "nr_inodes" => o.inodes = parse_size(value).map_err(|_| true)?,
+        "huge" | "mpol" | "inode32" | "inode64" | "noswap" => {}
+        _ => return Err(false),
+    }
+    Ok(())
 }
 
 /// A size with an optional k, m, g or % behind it.

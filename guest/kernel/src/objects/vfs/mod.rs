@@ -46,5 +46,6 @@ pub fn adopt() {
 pub fn init() {
     super::pages::init();
     devices::init();
-    mount::init(super::rootfs::from_image());
+    let bottom = super::rootfs::TmpfsOptions { mode: 0o755, inodes: 1, ..Default::default() };
+    mount::init(super::rootfs::tmpfs(bottom), super::rootfs::from_image());
 }

@@ -109,7 +109,7 @@ pub fn bytes(mode: u32, f: impl Fn() -> Result<Vec<u8>> + Send + Sync + 'static)
 }
 
 /// An open text file by itself, for files that add to what one does.
-pub(crate) fn open_text(f: fn() -> String) -> Arc<dyn FileOps> {
+pub(crate) fn open_text(f: impl Fn() -> String + Send + Sync + 'static) -> Arc<dyn FileOps> {
     Arc::new(TextFile {
         of_process: false,
         generate: Arc::new(move || Ok(f().into_bytes())),

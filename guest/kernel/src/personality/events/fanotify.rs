@@ -158,7 +158,7 @@ fn fits_file(group: &Group, r: &Request, path: &Path, adds: bool) -> Result<()> 
     let strict = group.flags.contains(InitFlags::REPORT_TARGET_FID)
         || r.mask.contains(FanMask::RENAME)
         || r.flags.contains(MarkFlags::IGNORE);
-    if adds && r.mask.intersects(FanMask::PERM) && path.mount().fstype == "proc" {
+    if adds && r.mask.intersects(FanMask::PERM) && path.mount().fstype() == "proc" {
         return Err(Errno::EINVAL);
     }
     if adds && strict && !is_dir && r.mask.intersects(FanMask::ENTRY | FanMask::FLAGS) {

@@ -72,7 +72,7 @@ fn getcwd(a: &Args, buffer: UserPtr, size: usize) -> Result<u64> {
         Some(n) => n,
         None => {
             let mut n = b"(unreachable)".to_vec();
-            n.extend_from_slice(&cwd.name_from(crate::objects::vfs::mount::vfs().root()).unwrap_or_default());
+            n.extend_from_slice(&cwd.name_from_top());
             n
         }
     };

@@ -54,7 +54,7 @@ fn node(i: &dyn Inode) -> Option<&Node> {
 
 /// Whether it is the one synthetic file system that has handles on Linux: procfs, sysfs and devpts have none.
 fn is_cgroups(m: &Mount) -> bool {
-    m.fstype == "cgroup2"
+    m.fstype() == "cgroup2"
 }
 
 /// The handle of a file: EOPNOTSUPP if it cannot have one. `compared`: it need not serve to open the file.

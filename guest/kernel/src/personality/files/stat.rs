@@ -13,6 +13,7 @@ use crate::objects::vfs::devices::split;
 use crate::objects::vfs::file::File;
 use crate::objects::vfs::flags::{AtFlags, MountFlags};
 use crate::objects::vfs::inode::{Stat, StatFs, Time};
+use crate::objects::vfs::mount::Mount;
 use crate::personality::Support::Full;
 use crate::personality::args::{Bits, RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
@@ -237,6 +238,7 @@ bitflags::bitflags! {
         const BASIC_STATS = 0x7ff;
         const BTIME = 0x800;
         const MNT_ID = 0x1000;
+        const MNT_ID_UNIQUE = 0x4000;
         const RESERVED = 0x8000_0000;
     }
 }
@@ -264,6 +266,9 @@ fn statx(
     let target = caller.target(dirfd, name.as_ref().map_or(b"", Name::bytes), flags)?;
     let s = caller.stat(&target)?;
     let (mnt_id, is_root) = match &target {
+        Target::Path(p) if mask.any().contains(StatxMask::MNT_ID_UNIQUE) => {
+            (p.mount().unique(), alloc::sync::Arc::ptr_eq(&p.mount().root, p.dentry()))
+        }
         Target::Path(p) => (p.mount().id, alloc::sync::Arc::ptr_eq(&p.mount().root, p.dentry())),
         Target::File(_) => (0, false),
     };
@@ -271,7 +276,8 @@ fn statx(
     let (major, minor) = split(s.dev);
     let (uid, gid) = owner_shown(a, &s);
     let mut given = StatxMask::BASIC_STATS | StatxMask::BTIME;
-    given.set(StatxMask::MNT_ID, mnt_id != 0);
+    let unique = mask.any().contains(StatxMask::MNT_ID_UNIQUE);
+    given.set(if unique { StatxMask::MNT_ID_UNIQUE } else { StatxMask::MNT_ID }, mnt_id != 0);
     out.write(&UserStatx {
         mask: given.bits(),
         blksize: s.blksize,
@@ -420,20 +426,54 @@ fn readlinkat(
     read_link(a, dirfd, path, buffer, len)
 }
 
-/// `f_type` of the synthetic file systems, by mount type; the others know their own.
+/// `f_type` of the file system of a mount.
+pub(crate) fn magic_of(m: &Mount) -> u64 {
+    named_magic(Some(m.fstype())).unwrap_or_else(|| m.root.inode().statfs().magic)
+}
+
 fn magic(s: &StatFs, at: Option<&Path>) -> u64 {
-    match at.map(|p| p.mount().fstype) {
+    named_magic(at.map(|p| p.mount().fstype())).unwrap_or(s.magic)
+}
+
+/// `f_type` of the synthetic file systems; the others know their own.
+fn named_magic(kind: Option<&str>) -> Option<u64> {
+    Some(match kind {
         Some("proc") => 0x9fa0,
         Some("sysfs") => 0x6265_6572,
         Some("cgroup2") => 0x6367_7270,
         Some("devpts") => 0x1cd1,
-        _ => s.magic,
+        Some("ramfs") => 0x8584_58f6,
+        _ => return None,
+    })
+}
+
+const ST_VALID: i64 = 0x20;
+
+/// `f_flags` of a mount and its file system.
+fn shown_flags(m: &Mount) -> i64 {
+    let (own, system) = (m.flags(), m.sb.flags());
+    let mut out = (own | system & MountFlags::RDONLY).bits() & 0xf;
+    for (flag, bit) in [
+        (MountFlags::NOATIME, 0x400),
+        (MountFlags::NODIRATIME, 0x800),
+        (MountFlags::RELATIME, 0x1000),
+        (MountFlags::NOSYMFOLLOW, 0x2000),
+    ] {
+        if own.contains(flag) {
+            out |= bit;
+        }
     }
+    if system.contains(MountFlags::SYNCHRONOUS) {
+        out |= 0x10;
+    }
+    if system.contains(MountFlags::MANDLOCK) {
+        out |= 0x40;
+    }
+    i64::from(out)
 }
 
 fn put_statfs(p: UserPtr, s: &StatFs, at: Option<&Path>) -> Result<u64> {
-    let mount_flags = at.map_or(MountFlags::empty(), |p| p.mount().flags());
-    const ST_VALID: i64 = 0x20;
+    let flags = at.map_or(0, |p| shown_flags(p.mount()));
     p.write(&UserStatfs {
         kind: magic(s, at).cast_signed(),
         bsize: s.block_size.cast_signed(),
@@ -442,9 +482,7 @@ fn put_statfs(p: UserPtr, s: &StatFs, at: Option<&Path>) -> Result<u64> {
         fsid: [s.dev as i32, 0],
         namelen: 255,
         frsize: s.block_size.cast_signed(),
-        flags: ST_VALID
-            | i64::from(mount_flags.bits() & 0xf)
-            | if mount_flags.contains(MountFlags::RELATIME) { 0x1000 } else { 0 },
+        flags: flags | ST_VALID,
         spare: [0; 4],
     })?;
     Ok(0)

@@ -17,13 +17,16 @@ use crate::core::subject::{ALL_CAPS, Cred};
 use crate::objects::ipc::sysv::namespace::Ipc;
 use crate::objects::ipc::sysv::sem;
 use crate::objects::lookup::context::FsContext;
+use crate::objects::lookup::path::Path;
 use crate::objects::vfs::File;
+use crate::objects::vfs::mount::MountNamespace;
 use crate::process::descriptors::pidfd::PidFd;
 use crate::process::life::flags::CloneFlags;
 use crate::process::task::{Process, Thread, cred, remote};
 use crate::{Errno, Result};
 
 const SYS_ADMIN: u32 = 21;
+const SYS_CHROOT: u32 = 18;
 
 /// Gives an identity all capabilities of another user namespace.
 pub(crate) fn enter_user(c: &mut Cred, user: Arc<UserNamespace>) {
@@ -134,6 +137,8 @@ struct Change {
     cred: Arc<Cred>,
     entered_user: bool,
     namespaces: Namespaces,
+    /// Where root and working directory will be.
+    entrance: Option<Path>,
 }
 
 /// setns(2) with an open file of nsfs or a process descriptor.
@@ -151,12 +156,21 @@ pub(crate) fn setns(t: &Thread, file: &File, flags: CloneFlags) -> Result<()> {
     } else {
         return Err(Errno::EINVAL);
     };
-    let mut change =
-        Change { cred: t.cred(), entered_user: false, namespaces: (*t.namespaces.load()).clone() };
+    let mut change = Change {
+        cred: t.cred(),
+        entered_user: false,
+        namespaces: (*t.namespaces.load()).clone(),
+        entrance: None,
+    };
     for target in targets {
         change.add(t, target)?;
     }
     install(t, Arc::new(change.namespaces));
+    if let Some(p) = change.entrance {
+        let fs = t.fs();
+        fs.set_root(p.clone());
+        fs.set_cwd(p);
+    }
     if change.entered_user {
         cred::install(t, change.cred);
     }
@@ -201,6 +215,16 @@ impl Change {
                     return Err(Errno::EINVAL);
                 }
                 new.pid_for_children = pid;
+            }
+            Kind::Mount => {
+                if !me.has(SYS_CHROOT) {
+                    return Err(Errno::EPERM);
+                }
+                if !t.fs_is_own() {
+                    return Err(Errno::EINVAL);
+                }
+                new.mounts = cast::<MountNamespace>(ns)?;
+                self.entrance = Some(new.mounts.entrance().ok_or(Errno::EINVAL)?);
             }
             // There is one of each of these, so it is the caller's already.
             _ => {}

@@ -17,6 +17,7 @@ use crate::core::namespace::{Kind, Namespace, UserNamespace};
 use crate::core::part::Part;
 use crate::objects::ipc::sysv::namespace::{self as ipc, Ipc};
 use crate::objects::lookup::context::FsContext;
+use crate::objects::vfs::mount::MountNamespace;
 use crate::process::life::flags::CloneFlags;
 use crate::process::namespaces::single::Single;
 use crate::process::namespaces::uts::Uts;
@@ -39,8 +40,8 @@ pub struct Namespaces {
     pub time_for_children: Arc<Single>,
     /// Interfaces, addresses, ports: a domain has one of them.
     pub net: Arc<Single>,
-    /// Mounts: see `copy`.
-    pub mounts: Arc<Single>,
+    /// Mounts.
+    pub mounts: Arc<MountNamespace>,
 }
 
 /// Those a domain starts with.
@@ -61,7 +62,7 @@ impl Default for First {
             time: time.clone(),
             time_for_children: time,
             net: single(Kind::Net),
-            mounts: single(Kind::Mount),
+            mounts: MountNamespace::first(),
         }))
     }
 }
@@ -73,13 +74,16 @@ impl Namespaces {
         &self,
         flags: CloneFlags,
         user: &Arc<UserNamespace>,
-        _fs: &FsContext,
+        fs: &FsContext,
     ) -> Result<Arc<Self>> {
         let mut new = self.clone();
         // These are not there yet.
-        const MISSING: CloneFlags = CloneFlags::NEWNS.union(CloneFlags::NEWTIME).union(CloneFlags::NEWNET);
+        const MISSING: CloneFlags = CloneFlags::NEWTIME.union(CloneFlags::NEWNET);
         if flags.intersects(MISSING) {
             return Err(Errno::EPERM);
+        }
+        if flags.contains(CloneFlags::NEWNS) {
+            new.mounts = self.mounts.copy(user, fs)?;
         }
         if flags.contains(CloneFlags::NEWUTS) {
             new.uts = Uts::copy(&self.uts, user)?;

@@ -15,6 +15,7 @@ use crate::objects::lookup::opener::{OPENER, Opener};
 use crate::objects::lookup::path::ROOT;
 use crate::objects::vfs::File;
 use crate::objects::vfs::fdtable::{FileRef, FilesRef};
+use crate::objects::vfs::mount::MountNamespace;
 use crate::process::namespaces::numbers::shown_to;
 use crate::process::signal::{SigInfo, send_thread};
 
@@ -40,6 +41,10 @@ impl Subject for Thread {
 }
 
 impl Opener for Thread {
+    fn mounts(&self) -> Arc<MountNamespace> {
+        self.namespaces.get(&doppel_machine::shield::read()).mounts.clone()
+    }
+
     fn fs(&self) -> Arc<FsContext> {
         Self::fs(self)
     }

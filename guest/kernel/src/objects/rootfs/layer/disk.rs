@@ -134,14 +134,14 @@ pub fn mount(device: &Arc<Device>, options: DiskOptions) -> Result<Arc<Dentry>> 
 /// The root of a file system, if it is mounted anywhere.
 fn mounted_root(fs: &Arc<Fs>) -> Option<Arc<Dentry>> {
     let is_root = |mount: &Arc<Mount>| {
-        of_mount(mount).is_some_and(|node| Arc::ptr_eq(&node.fs, fs) && node.ino() == ROOT)
+        of_root(&mount.root).is_some_and(|node| Arc::ptr_eq(&node.fs, fs) && node.ino() == ROOT)
     };
     vfs().list().iter().find(|mount| is_root(mount)).map(|mount| mount.root.clone())
 }
 
-/// The topmost file of a mount of such a file system.
-fn of_mount(mount: &Mount) -> Option<Arc<Node>> {
-    let inode: Arc<dyn Any + Send + Sync> = mount.root.inode().clone();
+/// The file, if it is of such a file system.
+fn of_root(root: &Dentry) -> Option<Arc<Node>> {
+    let inode: Arc<dyn Any + Send + Sync> = root.inode().clone();
     inode.downcast::<Node>().ok().filter(|node| node.layer().is_some_and(|layer| layer.device().is_some()))
 }
 
@@ -233,8 +233,8 @@ pub fn close() {
 ///
 /// # Errors
 /// What the device says.
-pub fn settle(mount: &Mount) -> Result<Option<Arc<Node>>> {
-    let node = of_mount(mount);
+pub fn settle(root: &Dentry) -> Result<Option<Arc<Node>>> {
+    let node = of_root(root);
     if let Some(node) = &node {
         node.sync_layer()?;
     }
@@ -251,8 +251,8 @@ pub fn unmounted(root: &Node) {
 ///
 /// # Errors
 /// EACCES: its device can only be read.
-pub fn allow_writes(mount: &Mount) -> Result<()> {
-    let node = of_mount(mount);
+pub fn allow_writes(root: &Dentry) -> Result<()> {
+    let node = of_root(root);
     if let Some(layer) = node.as_ref().and_then(|node| node.layer()) {
         if layer.device().is_some_and(|device| device.is_read_only()) {
             return Err(Errno::EACCES);

@@ -1,94 +1,187 @@
-//! The mount table.
+//! Mounts: file systems, or parts of them, attached to places of other mounts, in trees.
 //!
-//! Key types: [`Mount`] (a file system, or part of one, attached somewhere), [`Vfs`] (all of them).
-//! The table is shielded; its changes follow each other under `changing`.
+//! Key types: [`Mount`], [`Vfs`] (all of them), [`MountNamespace`] (the tree that a process sees), [`tree::Tree`] (how they hang
+//! together and propagate).
+//! Walks read where a mount is, and what is mounted on a name, under a guard of `doppel_machine::shield` alone. Everything else
+//! about the shape of the trees is in the [`tree::Tree`], behind one lock; what is changed there is shown to the walks in one step.
+//! A lookup by mount and name is one of all namespaces: their mounts are different objects.
 
+pub mod attach;
+pub mod attr;
+pub mod bind;
+pub mod copy;
+mod groups;
+mod index;
+pub mod namespace;
+pub mod pivot;
+mod propagate;
+pub mod space;
+pub mod superblock;
 pub mod table;
+pub mod tree;
+pub mod umount;
 
-use crate::core::part::Part;
-use crate::objects::vfs::flags::MountFlags;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use doppel_machine::shield::{self, Reading, Shielded};
-use doppel_machine::sync::{Once, SpinLock};
+use doppel_machine::sync::Once;
 
-use crate::core::sched::{Mutex, PollEvents, WaitQueue};
+use crate::core::part::Part;
+use crate::core::sched::{Mutex, MutexGuard};
 use crate::objects::lookup::path::Path;
-use crate::objects::vfs::dentry::{self, Dentry, MOUNTPOINT};
-use crate::objects::vfs::inode::{FileType, Inode};
+use crate::objects::vfs::dentry::Dentry;
+use crate::objects::vfs::flags::{MountFlags, MountLocks};
+use crate::objects::vfs::inode::Inode;
 use crate::{Errno, Result, kernel};
+use index::Index;
+pub use space::MountNamespace;
+pub use superblock::Superblock;
+use tree::Tree;
 
-/// A mounted file system.
+/// A file system, or a part of one, as it is seen at a place.
 pub struct Mount {
     /// Number shown in mountinfo and statx.
     pub id: u64,
-    /// Its topmost directory.
+    /// Its topmost file.
     pub root: Arc<Dentry>,
-    /// Where it is mounted; `None` for the root.
-    pub at: Option<Path>,
-    /// Type: "tmpfs", "proc"…
-    pub fstype: &'static str,
+    /// The file system.
+    pub sb: Arc<Superblock>,
     /// First column of /proc/mounts.
     pub source: Vec<u8>,
+    /// Where it is mounted; `None` at the top of a tree.
+    at: Shielded<Option<Path>>,
     flags: AtomicU32,
+    locks: AtomicU32,
+    /// The namespace it is in; 0: none.
+    space: AtomicU64,
+    /// Of `MNT_EXPIRE`: 2 when it was marked, one less with each walk into it.
+    expiry: AtomicU32,
+    /// Files of it that are open for writing.
+    writers: AtomicUsize,
 }
 
+/// Numbers that are never used twice are larger than those (statx, statmount).
+pub const UNIQUE: u64 = 1 << 31;
+
 impl Mount {
+    fn make(root: Arc<Dentry>, sb: Arc<Superblock>, source: &[u8], flags: MountFlags) -> Self {
+        Self {
+            id: kernel().next_id(),
+            root,
+            sb,
+            source: source.to_vec(),
+            at: Shielded::new(None),
+            flags: AtomicU32::new((flags & MountFlags::KEPT).bits()),
+            locks: AtomicU32::new(0),
+            space: AtomicU64::new(0),
+            expiry: AtomicU32::new(0),
+            writers: AtomicUsize::new(0),
+        }
+    }
+
+    /// A new mount, in no tree yet.
+    pub fn new(root: Arc<Dentry>, sb: Arc<Superblock>, source: &[u8], flags: MountFlags) -> Arc<Self> {
+        Arc::new(Self::make(root, sb, source, flags))
+    }
+
+    /// Another mount of the same file system with `root` on top.
+    fn again(&self, root: Arc<Dentry>) -> Self {
+        let new = Self::make(root, self.sb.clone(), &self.source, self.flags());
+        new.locks.store(self.locks().bits(), Ordering::Relaxed);
+        new
+    }
+
+    /// The type of its file system: "tmpfs", "proc"…
+    pub fn fstype(&self) -> &'static str {
+        self.sb.fstype
+    }
+
+    /// Its number that is never used for another.
+    pub fn unique(&self) -> u64 {
+        UNIQUE + self.id
+    }
+
     /// How it is mounted.
     pub fn flags(&self) -> MountFlags {
         MountFlags::from_bits_retain(self.flags.load(Ordering::Relaxed))
     }
 
-    /// Changes the flags (remount); EPERM if it is read-only for good.
-    pub fn set_flags(&self, flags: MountFlags) -> Result<()> {
-        let locked = self.flags() & MountFlags::LOCKED;
-        if !locked.is_empty() && !flags.contains(MountFlags::RDONLY) {
-            return Err(Errno::EPERM);
-        }
-        self.flags.store((flags & MountFlags::KEPT | locked).bits(), Ordering::Relaxed);
-        Ok(())
+    fn store_flags(&self, flags: MountFlags) {
+        self.flags.store((flags & MountFlags::KEPT).bits(), Ordering::Relaxed);
+    }
+
+    /// What nobody may change of it.
+    pub fn locks(&self) -> MountLocks {
+        MountLocks::from_bits_retain(self.locks.load(Ordering::Relaxed))
+    }
+
+    fn lock(&self, locks: MountLocks) {
+        self.locks.fetch_or(locks.bits(), Ordering::Relaxed);
+    }
+
+    fn unlock(&self, locks: MountLocks) {
+        self.locks.fetch_and(!locks.bits(), Ordering::Relaxed);
     }
 
     /// Makes it read-only for good.
     pub(crate) fn lock_read_only(&self) {
-        let locked = MountFlags::RDONLY | MountFlags::LOCKED;
-        self.flags.fetch_or(locked.bits(), Ordering::Relaxed);
+        self.flags.fetch_or(MountFlags::RDONLY.bits(), Ordering::Relaxed);
+        self.lock(MountLocks::READ_ONLY);
     }
 
-    /// EROFS if mounted read-only.
+    /// EROFS if it, or its file system, is read-only.
     pub fn writable(&self) -> Result<()> {
-        if self.flags().contains(MountFlags::RDONLY) { Err(Errno::EROFS) } else { Ok(()) }
+        if self.flags().contains(MountFlags::RDONLY) || self.sb.flags().contains(MountFlags::RDONLY) {
+            Err(Errno::EROFS)
+        } else {
+            Ok(())
+        }
     }
 
-    /// Options as /proc/mounts shows them.
-    pub fn options(&self) -> alloc::string::String {
-        let f = self.flags();
-        let mut s = alloc::string::String::from(if f.contains(MountFlags::RDONLY) { "ro" } else { "rw" });
-        for (bit, name) in [
-            (MountFlags::NOSUID, ",nosuid"),
-            (MountFlags::NODEV, ",nodev"),
-            (MountFlags::NOEXEC, ",noexec"),
-            (MountFlags::NOATIME, ",noatime"),
-            (MountFlags::RELATIME, ",relatime"),
-        ] {
-            if f.contains(bit) {
-                s.push_str(name);
-            }
+    /// Where it is mounted, for a walk.
+    pub(crate) fn at_in<'g>(&'g self, r: &'g Reading) -> Option<&'g Path> {
+        self.at.get(r).as_ref()
+    }
+
+    /// Where it is mounted.
+    pub fn at(&self) -> Option<Path> {
+        self.at.load()
+    }
+
+    /// The namespace it is in; 0: none.
+    pub fn space(&self) -> u64 {
+        self.space.load(Ordering::Relaxed)
+    }
+
+    /// A file of it is open for writing, or no more.
+    pub(in crate::objects::vfs) fn written(&self, more: bool) {
+        let _ = if more {
+            self.writers.fetch_add(1, Ordering::SeqCst)
+        } else {
+            self.writers.fetch_sub(1, Ordering::SeqCst)
+        };
+    }
+
+    /// A walk has come into it.
+    #[inline]
+    pub(crate) fn entered(&self) {
+        let seen = self.expiry.load(Ordering::Relaxed);
+        if seen != 0 {
+            self.expiry.store(seen - 1, Ordering::Relaxed);
         }
-        s
     }
 }
 
 /// The mounts of the domain.
 pub struct Vfs {
     root: Path,
-    mounts: Shielded<Vec<Arc<Mount>>>,
-    changing: SpinLock<()>,
-    /// How often the table has changed, and who waits for the next time.
-    pub(in crate::objects::vfs) changes: AtomicU64,
-    pub(in crate::objects::vfs) changed: Arc<WaitQueue>,
+    initial: Arc<MountNamespace>,
+    index: Shielded<Index>,
+    tree: Mutex<Tree>,
+    /// Most mounts in a namespace (fs.mount-max).
+    pub most: AtomicUsize,
     /// Held while a directory changes its place, so that ancestry can be judged.
     pub(crate) rename: Mutex<()>,
     pub(in crate::objects::vfs) cached: AtomicUsize,
@@ -99,7 +192,7 @@ static VFS: Once<&'static Vfs> = Once::new();
 /// Where the first process of a clone finds it.
 pub static KEPT: Part<Once<&'static Vfs>> = Part::new();
 
-/// The mount table.
+/// The mounts of the domain.
 pub fn vfs() -> &'static Vfs {
     match VFS.get() {
         Some(v) => v,
@@ -107,34 +200,55 @@ pub fn vfs() -> &'static Vfs {
     }
 }
 
-/// Mounts the root file system; once, at boot.
-pub(in crate::objects::vfs) fn init(root: Arc<dyn Inode>) {
-    let mount = Arc::new(Mount {
-        id: kernel().next_id(),
-        root: Dentry::root(root),
-        at: None,
-        fstype: "overlay",
-        source: b"overlay".to_vec(),
-        flags: AtomicU32::new(MountFlags::RELATIME.bits()),
-    });
-    let root = Path::new(mount.clone(), mount.root.clone());
+/// Most mounts in a namespace, unless the domain says otherwise.
+const MOUNTS: usize = 100_000;
+
+/// Mounts the root file system; once, at boot. It stands on an empty directory that nobody sees, so that another can take its place
+/// (`pivot_root(2)`).
+pub(in crate::objects::vfs) fn init(below: Arc<dyn Inode>, root: Arc<dyn Inode>) {
+    let on = |inode, kind, flags| {
+        let root = Dentry::root(inode);
+        let sb = Superblock::of_domain(kind, root.clone());
+        Mount::new(root, sb, kind.as_bytes(), flags)
+    };
+    let bottom = on(below, "rootfs", MountFlags::empty());
+    let mount = on(root, "overlay", MountFlags::RELATIME);
+    space::CLEAR.set(clear);
+    let initial = MountNamespace::first();
+    let mut tree = Tree::default();
     let v = Vfs {
-        root,
-        mounts: Shielded::new(alloc::vec![mount]),
-        changing: SpinLock::default(),
-        changes: AtomicU64::new(0),
-        changed: Arc::default(),
+        root: Path::new(mount.clone(), mount.root.clone()),
+        initial: initial.clone(),
+        index: Shielded::default(),
+        tree: Mutex::default(),
+        most: AtomicUsize::new(MOUNTS),
         rename: Mutex::default(),
         cached: AtomicUsize::new(0),
     };
     let v: &'static Vfs = alloc::boxed::Box::leak(alloc::boxed::Box::new(v));
     assert!(VFS.set(v).is_ok() && KEPT.get().set(v).is_ok(), "root mounted twice");
+    let id = bottom.id;
+    tree.add(bottom.clone(), 0);
+    tree.add(mount.clone(), 0);
+    tree.hang(mount.id, id, &bottom.root);
+    tree.own(&initial, id);
+    tree.show(&[mount.id]);
+    *v.tree.lock() = tree;
 }
 
-/// In a clone: the mount table is in the arena.
+/// See [`space::CLEAR`].
+fn clear() {
+    let Some(v) = VFS.get() else { return };
+    if let Some(mut tree) = v.tree.try_lock() {
+        v.clear(&mut tree);
+    }
+}
+
+/// In a clone: the mounts are in the arena.
 pub(in crate::objects::vfs) fn adopt() {
+    space::CLEAR.set(clear);
     let kept = KEPT.get().get();
-    assert!(kept.is_some_and(|v| VFS.set(v).is_ok()), "no frozen mount table");
+    assert!(kept.is_some_and(|v| VFS.set(v).is_ok()), "no frozen mounts");
 }
 
 /// A device number for a new file system without a device.
@@ -144,93 +258,42 @@ pub fn new_dev() -> u64 {
 }
 
 impl Vfs {
-    /// The root of everything.
+    /// The root of the first namespace, as it was at boot.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The table has changed.
-    fn tell(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
-        self.changed.wake_all(PollEvents::PRI | PollEvents::ERR);
+    /// The namespace that processes start in.
+    pub fn initial(&self) -> &Arc<MountNamespace> {
+        &self.initial
     }
 
-    /// All mounts, oldest first (for /proc/mounts).
+    /// The trees, to be looked at or changed.
+    pub(crate) fn tree(&self) -> MutexGuard<'_, Tree> {
+        let mut tree = self.tree.lock();
+        self.clear(&mut tree);
+        tree
+    }
+
+    /// Takes away the mounts of namespaces that are gone.
+    fn clear(&self, tree: &mut Tree) {
+        let doomed = core::mem::take(&mut *space::FIRST.doomed.lock());
+        for number in doomed {
+            drop(tree.dissolve(number));
+        }
+    }
+
+    /// All mounts, oldest first.
     pub fn list(&self) -> Vec<Arc<Mount>> {
-        self.mounts.load()
+        self.tree().all()
     }
 
+    /// The file systems that have files in memory here: their topmost names.
     pub(in crate::objects::vfs) fn root_dentries(&self) -> Vec<Arc<Dentry>> {
-        self.mounts.load().iter().map(|m| m.root.clone()).collect()
-    }
-
-    /// Mounts a file system whose root is `root` on `at`.
-    pub fn mount(
-        &self,
-        at: &Path,
-        root: Arc<Dentry>,
-        fstype: &'static str,
-        source: &[u8],
-        flags: MountFlags,
-    ) -> Result<()> {
-        if (root.kind() == FileType::Directory) != (at.dentry().kind() == FileType::Directory) {
-            return Err(Errno::ENOTDIR);
-        }
-        at.dentry().alive()?;
-        let m = Arc::new(Mount {
-            id: kernel().next_id(),
-            root,
-            at: Some(at.clone()),
-            fstype,
-            source: source.to_vec(),
-            flags: AtomicU32::new((flags & (MountFlags::KEPT | MountFlags::LOCKED)).bits()),
-        });
-        let _one_at_a_time = self.changing.lock();
-        let mut mounts = self.list();
-        mounts.push(m);
-        at.dentry().set(MOUNTPOINT, true);
-        self.mounts.set(mounts);
-        self.tell();
-        Ok(())
-    }
-
-    /// Undoes the mount whose root is `at`, the caller's only [`Path`] of it: EINVAL if it is none. EBUSY if files
-    /// of it are in use or others are mounted in it; if `lazy` these stay as they are, and the others go with it.
-    pub fn umount(&self, at: &Path, lazy: bool) -> Result<()> {
-        let _one_at_a_time = self.changing.lock();
-        // No walk is under way under this guard, so the counts below are those of places that somebody keeps.
-        let mut w = shield::write();
-        let mounts = self.mounts.get_mut(&mut w);
-        let m = at.mount();
-        if m.at.is_none() || !Arc::ptr_eq(&m.root, at.dentry()) {
-            return Err(Errno::EINVAL);
-        }
-        // The table's reference and the caller's; every place in the mount that somebody holds has one more.
-        const OURS: usize = 2;
-        if !lazy && Arc::strong_count(m) > OURS {
-            return Err(Errno::EBUSY);
-        }
-        let mut gone = alloc::vec![m.clone()];
-        let mut next = 0;
-        while let Some(above) = gone.get(next).cloned() {
-            let on = |o: &&Arc<Mount>| o.at.as_ref().is_some_and(|p| Arc::ptr_eq(p.mount(), &above));
-            gone.extend(mounts.iter().filter(on).cloned());
-            next += 1;
-        }
-        mounts.retain(|o| !gone.iter().any(|g| Arc::ptr_eq(o, g)));
-        let points = gone.iter().filter_map(|g| g.at.as_ref());
-        for d in points.map(Path::dentry) {
-            if !mounts.iter().any(|o| o.at.as_ref().is_some_and(|p| Arc::ptr_eq(p.dentry(), d))) {
-                d.set(MOUNTPOINT, false);
-            }
-        }
-        drop(w);
-        let roots: Vec<_> = gone.iter().map(|m| m.root.clone()).collect();
-        drop(gone);
-        // A cached name and its directory hold each other: nobody else would find them any more.
-        dentry::drop_cached(&roots);
-        self.tell();
-        Ok(())
+        let mut roots: Vec<_> = self.tree().all().iter().map(|m| m.sb.root.clone()).collect();
+        roots.sort_unstable_by_key(Arc::as_ptr);
+        roots.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        roots
     }
 
     /// What is mounted directly on `path`, if anything.
@@ -241,13 +304,15 @@ impl Vfs {
     }
 
     /// As [`Self::mounted_on`], for a walk.
+    #[inline]
     pub(crate) fn mounted_in<'g>(
         &'g self,
         r: &'g Reading,
         mount: &Arc<Mount>,
         dentry: &Arc<Dentry>,
     ) -> Option<&'g Arc<Mount>> {
-        let here = |p: &Path| Arc::ptr_eq(p.dentry(), dentry) && Arc::ptr_eq(p.mount(), mount);
-        self.mounts.get(r).iter().rev().find(|m| m.at.as_ref().is_some_and(here))
+        let m = self.index.get(r).find(r, mount, dentry)?;
+        m.entered();
+        Some(m)
     }
 }
