@@ -44,3 +44,33 @@ def test_files_in_memory(domain):
 def test_what_cannot_be_mounted(domain, options, why):
     r = domain.run("true", image="busybox", opts=options)
     assert r.code != 0 and why in r.err, r.err
+
+
+# Debian's mount, umount, findmnt, unshare and pivot_root. Each line says what went right.
+TOOLS = r"""
+set -e
+mkdir -p /m/a /m/b /m/c; cd /m
+mount -t tmpfs -o size=1m,mode=750 one a; [ "$(findmnt -n -o FSTYPE,SIZE /m/a)" = "tmpfs    1M" ] && echo tmpfs
+mkdir a/x; mount --bind a/x b; [ "$(findmnt -n -o SOURCE /m/b)" = "one[/x]" ] && echo bind
+mount -o remount,bind,ro b; touch b/f 2>/dev/null || echo read-only; touch a/x/f; umount b
+mount --make-shared a; [ "$(findmnt -n -o PROPAGATION /m/a)" = shared ] && echo shared
+mount --rbind a c; mount -t tmpfs two a/x; mountpoint -q c/x && echo propagated
+mount --make-rslave c; umount c/x; mountpoint -q a/x && echo slave
+umount a/x; umount c; mount --make-private a; mount --move a b; mountpoint -q b && ! mountpoint -q a && echo moved
+umount b
+unshare -m sh -c 'mount -t tmpfs own /m/a && touch /m/a/f'; [ ! -e /m/a/f ] && echo unshared
+unshare -Urm sh -c 'mount -t tmpfs own /m/a && touch /m/a/f && mount --bind /m/a /m/b && [ -e /m/b/f ] && echo rootless'
+unshare -Urm sh -c 'umount /proc 2>/dev/null || echo locked'
+unshare -m sh -ec '
+  mount -t tmpfs new /m/a; mkdir -p /m/a/old /m/a/proc; cd /m/a; pivot_root . old
+  cd /; [ -d old/usr ]; libs=/old/lib/x86_64-linux-gnu:/old/usr/lib/x86_64-linux-gnu
+  exec old/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --library-path $libs old/usr/bin/test -d /old/usr' && echo pivoted
+umount -l /m/a 2>/dev/null || [ -z "$(ls /m/a)" ] && echo done
+"""
+
+
+def test_the_tools_of_debian(domain):
+    r = domain.run("sh", "-c", TOOLS)
+    assert r.out.split() == (
+        "tmpfs bind read-only shared propagated slave moved unshared rootless locked pivoted done".split()
+    ), (r.out, r.err)

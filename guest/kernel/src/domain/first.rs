@@ -11,7 +11,7 @@ use doppel_machine::boot::{self, BootData};
 
 use crate::core::log;
 use crate::core::part::Part;
-use crate::domain::{cgroupfs, devfs, mounts, procfs, sysfs};
+use crate::domain::{cgroupfs, devfs, mounts, mqueuefs, procfs, sysfs};
 use crate::objects::lookup::caller::Caller;
 use crate::objects::lookup::names;
 use crate::objects::vfs::{kinds, mount};
@@ -38,6 +38,7 @@ pub fn prepare() {
         Ok(procfs::root(mount::new_dev(), here))
     });
     kinds::register("cgroup2", || Ok(cgroupfs::root(mount::new_dev())));
+    kinds::register("mqueue", || Ok(mqueuefs::root(mount::new_dev())));
     kinds::register("sysfs", || Ok(sysfs::root(mount::new_dev())));
     kinds::register("devpts", || Ok(crate::terminals::devpts::root()));
     crate::terminals::init();

@@ -7,6 +7,7 @@ pub mod devfs;
 pub mod first;
 pub mod freezer;
 mod mounts;
+mod mqueuefs;
 pub mod procfs;
 pub mod sessions;
 pub mod swap;

@@ -32,7 +32,7 @@ pub fn entries() -> Entries {
         ("diskstats", || text(|| Ok(sysblock::diskstats()))),
         ("driver", empty),
         ("filesystems", || fixed(
-            "nodev\tproc\nnodev\tsysfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tdevpts\nnodev\toverlay\nnodev\tcgroup2\n\terofs\n\tdoppelfs\n"
+            "nodev\tproc\nnodev\tsysfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tdevpts\nnodev\tcgroup2\nnodev\tmqueue\nnodev\tramfs\n\terofs\n\tdoppelfs\n"
         )),
         ("interrupts", || fixed("")),
         ("key-users", || text(|| Ok(KEYS.with(|s| s.list_users())))),

@@ -4,6 +4,7 @@
 
 pub mod context;
 pub mod detached;
+pub(crate) mod nsfs;
 mod options;
 mod visible;
 

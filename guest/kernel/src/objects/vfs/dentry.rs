@@ -420,7 +420,11 @@ impl Dentry {
             out.extend_from_slice(p);
         }
         if out.is_empty() {
-            out.push(b'/');
+            // What is no part of a tree has a name of its own.
+            match at.link.get(&r).name.bytes() {
+                b"" => out.push(b'/'),
+                own => out.extend_from_slice(own),
+            }
         }
         out
     }
@@ -452,6 +456,20 @@ impl Dentry {
                 });
                 if known.is_some() { None } else { parent.put(w, &name, Entry::Child(at.clone())) }
             };
+            drop(old);
+            at = parent;
+        }
+    }
+
+    /// Undoes [`Self::pin`], as far as nothing else is mounted there.
+    pub(crate) fn unpin(self: &Arc<Self>) {
+        let mut at = self.clone();
+        while let Some(parent) = at.parent().filter(|p| !p.cacheable) {
+            if at.has(MOUNTPOINT) || !at.entries.get(&shield::read()).is_empty() {
+                return;
+            }
+            let name = at.name();
+            let old = parent.cut(&mut shield::write(), &name);
             drop(old);
             at = parent;
         }

@@ -443,6 +443,8 @@ fn named_magic(kind: Option<&str>) -> Option<u64> {
         Some("cgroup2") => 0x6367_7270,
         Some("devpts") => 0x1cd1,
         Some("ramfs") => 0x8584_58f6,
+        Some("mqueue") => 0x1980_0202,
+        Some("nsfs") => 0x6e73_6673,
         _ => return None,
     })
 }

@@ -51,6 +51,11 @@ pub struct Handle {
 }
 
 impl Queue {
+    /// Bytes of the messages that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.state.lock().messages.values().flatten().map(Vec::len).sum()
+    }
+
     pub(crate) fn push(&self, priority: u32, data: &mut Option<Vec<u8>>) -> Option<()> {
         let told = {
             let mut s = self.state.lock();

@@ -70,7 +70,7 @@ impl Tree {
     /// Whether what comes from one namespace to another is locked there: it has another owner.
     fn receives(&self, from: u64, to: u64) -> bool {
         match (self.namespace(from), self.namespace(to)) {
-            (Some(from), Some(to)) => !from.has_owner_of(&to),
+            (Some(from), Some(to)) => !from.has_owner_of(to),
             _ => false,
         }
     }

@@ -36,7 +36,7 @@ impl Change {
     }
 
     fn of(&self, m: &Mount) -> MountFlags {
-        m.flags() - self.clear | self.set
+        (m.flags() - self.clear) | self.set
     }
 }
 

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use super::attach::topmost;
 use super::copy::How;
 use super::{MountNamespace, Vfs};
+use crate::objects::filesystems::nsfs;
 use crate::objects::lookup::path::Path;
 use crate::objects::vfs::flags::MountLocks;
 use crate::{Errno, Result};
@@ -12,6 +13,9 @@ use crate::{Errno, Result};
 impl Vfs {
     /// Mounts what is at `from` also at `to`; with what is mounted below it if `recursive`.
     pub fn bind(&self, space: &MountNamespace, from: &Path, to: &Path, recursive: bool) -> Result<()> {
+        if let Some(file) = from.inode().reopen() {
+            return self.mount_in(space, to, nsfs::mount(space, &file)?);
+        }
         let mut tree = self.tree();
         let to = topmost(to);
         let top = tree.take_copy(space, from, recursive)?;

@@ -149,6 +149,7 @@ impl Tree {
             if *count == 0 {
                 self.points.remove(&key);
                 point.set(MOUNTPOINT, false);
+                point.unpin();
             }
         }
     }

@@ -77,7 +77,7 @@ fn of_mount(flags: MountFlags, old: Option<MountFlags>) -> MountFlags {
     let times = MountFlags::ATIME | MountFlags::STRICTATIME;
     let mut kept = flags & MountFlags::KEPT;
     if let Some(old) = old.filter(|_| !flags.intersects(times)) {
-        return kept - MountFlags::ATIME | old & MountFlags::ATIME;
+        return (kept - MountFlags::ATIME) | (old & MountFlags::ATIME);
     }
     kept.set(MountFlags::RELATIME, !flags.contains(MountFlags::NOATIME));
     if flags.contains(MountFlags::STRICTATIME) {
