@@ -63,8 +63,8 @@ unshare -Urm sh -c 'mount -t tmpfs own /m/a && touch /m/a/f && mount --bind /m/a
 unshare -Urm sh -c 'umount /proc 2>/dev/null || echo locked'
 unshare -m sh -ec '
   mount -t tmpfs new /m/a; mkdir -p /m/a/old /m/a/proc; cd /m/a; pivot_root . old
-  cd /; [ -d old/usr ]; libs=/old/lib/x86_64-linux-gnu:/old/usr/lib/x86_64-linux-gnu
-  exec old/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --library-path $libs old/usr/bin/test -d /old/usr' && echo pivoted
+  cd /; [ -d old/usr ]; libs=/old/usr/lib/x86_64-linux-gnu
+  exec $libs/ld-linux-x86-64.so.2 --library-path $libs old/usr/bin/test -d /old/usr' && echo pivoted
 umount -l /m/a 2>/dev/null || [ -z "$(ls /m/a)" ] && echo done
 """
 
