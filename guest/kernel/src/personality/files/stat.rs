@@ -147,7 +147,12 @@ fn owner_shown(a: &Args, s: &Stat) -> (u32, u32) {
 }
 
 fn put_stat(a: &Args, p: UserPtr, s: &Stat) -> Result<u64> {
-    let (uid, gid) = owner_shown(a, s);
+    put_shown(p, s, owner_shown(a, s))
+}
+
+/// As [`put_stat`], where owner and group are known as the caller has them.
+#[inline]
+fn put_shown(p: UserPtr, s: &Stat, (uid, gid): (u32, u32)) -> Result<u64> {
     let mut times = [0; 6];
     for (i, t) in [s.atime, s.mtime, s.ctime].into_iter().enumerate() {
         times[2 * i] = t.div_euclid(SECOND);
@@ -176,11 +181,13 @@ fn put_stat(a: &Args, p: UserPtr, s: &Stat) -> Result<u64> {
 fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: AtFlags, out: UserPtr) -> Result<u64> {
     let follow = !flags.contains(AtFlags::SYMLINK_NOFOLLOW);
     let mut found = Stat::default();
-    let at_hand = peek(&**a.thread, dirfd, name, follow, |spot, _| {
-        spot.dentry.inode().at_hand(&mut found).then_some(())
+    // Owner and group are looked up under the walk's guard: another took a tenth of stat(2)'s time.
+    let at_hand = peek(&**a.thread, dirfd, name, follow, |spot, cred| {
+        let there = spot.dentry.inode().at_hand(&mut found);
+        there.then(|| (cred.user.uid(found.uid), cred.user.gid(found.gid)))
     });
     match at_hand {
-        Some(Ok(())) => put_stat(a, out, &found),
+        Some(Ok(owner)) => put_shown(out, &found, owner),
         Some(Err(e)) => Err(e),
         None => put_stat(a, out, &stat_slow(a, dirfd, name, flags)?),
     }
