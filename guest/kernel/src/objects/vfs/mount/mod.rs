@@ -277,9 +277,15 @@ impl Vfs {
 
     /// Takes away the mounts of namespaces that are gone.
     fn clear(&self, tree: &mut Tree) {
-        let doomed = core::mem::take(&mut *space::FIRST.doomed.lock());
-        for number in doomed {
-            drop(tree.dissolve(number));
+        loop {
+            let doomed = core::mem::take(&mut *space::FIRST.doomed.lock());
+            if doomed.is_empty() {
+                return;
+            }
+            // What was mounted in one may have been the last to hold another.
+            for number in doomed {
+                drop(tree.dissolve(number));
+            }
         }
     }
 
