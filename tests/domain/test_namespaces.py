@@ -36,3 +36,10 @@ def test_tools(domain: Any, what: str) -> None:
     command, says = SAYS[what]
     out = domain.run("sh", "-c", command).ok()
     assert out == says
+
+
+def test_nested_roots_do_what_they_like(domain: Any, need: Any) -> None:
+    """Random calls of namespaces and mounts: they end by themselves, and the domain goes on."""
+    need("nested")
+    out = domain.run("/t/nested", "4", "1", image="domain-tests").ok()
+    assert out.startswith("nested ok")
