@@ -143,12 +143,15 @@ CASE(a_fault_ends_init) {
     CHECK_EQ(join(p), 128 + SIGSEGV);
 }
 CASE(with_init_all_end) {
-    int s[2];
+    int s[2], there[2];
     char byte;
     CHECK_OK(pipe(s));
+    CHECK_OK(pipe(there));
     pid_t p = INIT({
         close(s[0]);
-        for (int i = 0; i < 5; i++) SPAWN(SPAWN(pause()); pause());
+        for (int i = 0; i < 5; i++) SPAWN(SPAWN(tell(there[1]); pause()); pause());
+        // Nobody is made any more once it ends.
+        for (int i = 0; i < 5; i++) hear(there[0]);
         _exit(3);
     });
     close(s[1]);

@@ -542,7 +542,8 @@ CASE(hangup_reaches_the_foreground_when_the_leader_ends) {
     open_pair();
     int q[2];
     char b = 0;
-    CHECK(pipe(q) == 0);
+    int over[2];
+    CHECK(pipe(q) == 0 && pipe(over) == 0);
     pid_t c = WITH_TTY({
         signal(SIGHUP, SIG_IGN);
         pid_t j = SPAWN({ setpgid(0, 0); on_signal(SIGHUP, note, 0); CHECK(write(q[1], "r", 1) == 1); while (!got) pause(); CHECK(write(q[1], "h", 1) == 1); });
@@ -552,12 +553,13 @@ CASE(hangup_reaches_the_foreground_when_the_leader_ends) {
         char x;
         CHECK(read(q[0], &x, 1) == 1);
         CHECK(write(q[1], "k", 1) == 1);
-        msleep(300);
+        CHECK(read(over[0], &x, 1) == 1);
     });
     msleep(100);
     EVENTUALLY(read(q[0], &b, 1) == 1 && b == 'k');
     close(m), close(s);
     CHECK(!events(q[0], POLLIN, 80));  // the leader ignores SIGHUP and lives: nobody else is told yet
+    CHECK(write(over[1], "o", 1) == 1);
     CHECK_EQ(join(c), 0);
     CHECK(events(q[0], POLLIN, 2000) && read(q[0], &b, 1) == 1 && b == 'h');
 }

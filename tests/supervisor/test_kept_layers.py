@@ -238,7 +238,8 @@ def test_a_stopped_clone_keeps_its_files_until_it_is_removed(own):
     ok(own.cli("freeze", "--stop", "c", "again"))
     ok(own.cli("clone", "-d", "--name", "e", "again"))
     ok(own.cli("exec", "e", "sh", "-c", "cat /a /d/new /u"))
-    os.kill(own.keeper_of(json.loads(ok(own.cli("inspect", "e")))[0]["id"]), signal.SIGKILL)
+    of_e = json.loads(ok(own.cli("inspect", "e")))[0]["id"]
+    os.kill(eventually(lambda: own.keeper_of(of_e), "its keeper is there"), signal.SIGKILL)
     ok(own.cli("exec", "e", "true"))
     ok(own.cli("kill", "e"))
     eventually(lambda: json.loads(ok(own.cli("inspect", "e")))[0]["state"] == "exited", "it has ended")
