@@ -48,6 +48,7 @@ use crate::core::sched::{Runnable, Space};
 const ENOUGH: u64 = 10;
 /// Places in a table of traps: more sites that trap in turns are not patched.
 const COUNTED: usize = 64;
+
 /// How often system calls trapped, by address: the address and below it a count of 16 bits.
 pub(super) struct Traps(Vec<AtomicU64>);
 

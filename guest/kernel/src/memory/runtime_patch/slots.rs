@@ -94,7 +94,7 @@ impl RuntimePatches {
         }
     }
 
-    /// Notes what a slot stands for; true if it is new.
+    /// Whether a slot's code has been written.
     pub(super) fn has(&self, slot: u64) -> bool {
         self.slots.contains_key(&slot)
     }

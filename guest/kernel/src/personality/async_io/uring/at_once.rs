@@ -4,7 +4,7 @@
 
 use doppel_machine::user::UserPtr;
 
-use super::data;
+use super::data::{self, op};
 use crate::Errno;
 use crate::objects::vfs::File;
 use crate::objects::vfs::io::{Input, Output};
@@ -14,15 +14,6 @@ use crate::process::async_io::result::failed;
 use crate::process::async_io::transfer::{self, Operation};
 use crate::process::async_io::uring::Uring;
 use crate::process::async_io::uring::layout::{SetupFlags, Sqe, SqeFlags};
-
-/// `IORING_OP_` numbers.
-mod op {
-    pub const NOP: u8 = 0;
-    pub const READ_FIXED: u8 = 4;
-    pub const WRITE_FIXED: u8 = 5;
-    pub const READ: u8 = 22;
-    pub const WRITE: u8 = 23;
-}
 
 /// Does what a request asks for, if that is done at once; its result. None if it has to be looked at more closely.
 pub(super) fn serve(a: &Args, ring: &Uring, sqe: &Sqe) -> Option<i64> {

@@ -22,12 +22,14 @@ use crate::process::async_io::uring::{Buffer, Uring};
 use crate::process::async_io::workers::{self, Job};
 use crate::{Errno, Result};
 
-/// `IORING_OP_` numbers of transfers.
-mod op {
+/// `IORING_OP_` numbers of transfers, and of what does nothing.
+pub(super) mod op {
+    pub const NOP: u8 = 0;
     pub const READV: u8 = 1;
     pub const WRITEV: u8 = 2;
     pub const READ_FIXED: u8 = 4;
     pub const WRITE_FIXED: u8 = 5;
+    pub const READ: u8 = 22;
     pub const WRITE: u8 = 23;
 }
 

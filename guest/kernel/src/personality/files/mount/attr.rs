@@ -116,14 +116,18 @@ impl UserAttr {
     }
 }
 
+/// Whether a structure of this size can be read: E2BIG, EINVAL.
+fn check_size(size: usize) -> Result<()> {
+    match size {
+        4097.. => Err(Errno::E2BIG),
+        _ if size < size_of::<UserAttr>() => Err(Errno::EINVAL),
+        _ => Ok(()),
+    }
+}
+
 /// Reads the structure of a call, of which the program says how long it is.
 pub(super) fn read(p: UserPtr, size: usize, recursive: bool) -> Result<Option<Change>> {
-    if size > 4096 {
-        return Err(Errno::E2BIG);
-    }
-    if size < size_of::<UserAttr>() {
-        return Err(Errno::EINVAL);
-    }
+    check_size(size)?;
     read_sized::<UserAttr>(p, size)?.change(recursive)
 }
 
@@ -136,12 +140,7 @@ fn mount_setattr(
     size: usize,
 ) -> Result<u64> {
     let flags = flags.of(TreeFlags::PATH | TreeFlags::RECURSIVE)?;
-    if size > 4096 {
-        return Err(Errno::E2BIG);
-    }
-    if size < size_of::<UserAttr>() {
-        return Err(Errno::EINVAL);
-    }
+    check_size(size)?;
     let me = Changer::new(a);
     me.check()?;
     let Some(change) = read(attr, size, flags.contains(TreeFlags::RECURSIVE))? else { return Ok(0) };
